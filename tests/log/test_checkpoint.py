@@ -92,7 +92,7 @@ def test_the_error_names_the_file_and_what_may_be_done() -> None:
         decode_checkpoint(b"", path="the/file")
 
     assert caught.value.path == "the/file"
-    assert "remove the checkpoint" in caught.value.advice
+    assert "delete the checkpoint" in caught.value.advice
 
 
 NUMBERS = "recovery_point 1\nlog_start_offset 1\nhigh_watermark 1\ncontiguous_from 1\nepochs 0 0\n"

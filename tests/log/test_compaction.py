@@ -111,7 +111,7 @@ def test_a_batch_of_more_keys_than_the_buffer_holds_is_refused(tmp_path: Path) -
         log.append(bytes(4500), key=b"roll")
         log.flush()
         before = contents(tmp_path)
-        with pytest.raises(UsageError, match="offset 0 has more keys than fit in a buffer of 400 bytes; give a larger"):
+        with pytest.raises(UsageError, match="offset 0 has more keys than fit in a buffer of 400 bytes; pass a larger"):
             log.compact(buffer_bytes=400)
         assert contents(tmp_path) == before
         with pytest.raises(UsageError, match="at least"):

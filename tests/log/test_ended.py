@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from seeklog.config import INT64_MAX
-from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
+from seeklog.log.side.transaction_index import TransactionHistory, Verdicts
 from seeklog.record.control import ABORT, COMMIT
 from seeklog.record.layout import CONTROL, TRANSACTIONAL
 
 MARKER = TRANSACTIONAL | CONTROL
 
 
-def ended(*batches: tuple[int, int, int, int, int]) -> EndedTransactions:
-    found = EndedTransactions(100)
+def ended(*batches: tuple[int, int, int, int, int]) -> TransactionHistory:
+    found = TransactionHistory(100)
     for batch in batches:
         found.note(*batch)
     return found

@@ -237,7 +237,7 @@ def test_a_segment_that_is_missing_is_told_by_the_offsets_that_are(log: Path) ->
     findings = inspect(log)
 
     assert [(finding.kind, finding.detail) for finding in findings] == [
-        (Kind.GAP, "offsets 10 to 19 are missing behind this segment")
+        (Kind.GAP, "offsets 10 to 19 are missing after this segment")
     ]
 
 
@@ -335,7 +335,7 @@ def test_bytes_that_look_like_large_batches_again_and_again_do_not_cost_their_sq
 
     findings = inspect_partition(str(directory), config=CONFIG, files=files)
 
-    assert "too much looks like the beginning of a batch" in findings[1].detail
+    assert "too many bytes look like the start of a batch" in findings[1].detail
     assert [finding.position for finding in findings[:2]] == [BATCH_BYTES, BATCH_BYTES]
     # Twice, because the entries of the indexes are then held against every batch.
     assert files.bytes_read < 2 * (MAX_EFFORT + 4) * size
@@ -649,7 +649,7 @@ def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
     findings = conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES)
 
     assert ("unreadable", "error", file(10), None) in told(findings)
-    assert "the segment was there when the directory was listed, and is gone" in {each.detail for each in findings}
+    assert "the segment disappeared after the directory was listed" in {each.detail for each in findings}
 
 
 def test_an_index_that_a_live_writer_has_not_made_yet_is_not_missing(tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], Severity, str]] = {
     "flipped": (flip, Severity.ERROR, "fails its CRC"),
     "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), Severity.ERROR, "its size"),
     "empty": (lambda path: path.write_bytes(b""), Severity.ERROR, "0 bytes"),
-    "nonsense": (lambda path: path.write_bytes(b"x" * 500), Severity.ERROR, "does not begin"),
+    "nonsense": (lambda path: path.write_bytes(b"x" * 500), Severity.ERROR, "does not start"),
     "another's": (
         lambda path: path.write_bytes(key_indexes(path.parent)[1].read_bytes()),
         Severity.WARNING,
         "another state",
     ),
-    "wrong": (lie, Severity.ERROR, "not the one that the log makes"),
+    "wrong": (lie, Severity.ERROR, "does not match the log"),
 }
 
 

@@ -281,7 +281,7 @@ def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
         with pytest.raises(FormatError):
             log.latest_for_key(b"stranger")
     (told,) = caplog.messages
-    assert told.startswith(f"{tmp_path}/{0:020d}.log: there is no key index: ")
+    assert told.startswith(f"{tmp_path}/{0:020d}.log: the key index cannot be built: ")
 
 
 def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tmp_path: Path) -> None:

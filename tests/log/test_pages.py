@@ -432,7 +432,7 @@ def test_verify_finds_a_table_that_was_written_wrong(compacted: Path) -> None:
     write_seal(FILES, str(compacted), replace(seal_of(compacted), pages=sums.pages), sums.table)
     (found,) = seal_errors(compacted)
     assert found.path.endswith(".seal")
-    assert "another checksum of its page at byte 0" in found.detail
+    assert "another checksum of the page at byte 0" in found.detail
 
 
 # ---------------------------------------------------------------- beside others that write

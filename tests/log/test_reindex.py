@@ -301,7 +301,7 @@ def test_a_log_with_an_unfinished_batch_keeps_its_indexes(last_segment: Path) ->
 
     renewed = renew_index(last_segment, config=CONFIG, files=FILES)
 
-    assert (renewed.done, renewed.detail) == ("damaged", f"byte {9 * BATCH_BYTES}: the last batch is not all there")
+    assert (renewed.done, renewed.detail) == ("damaged", f"byte {9 * BATCH_BYTES}: the last batch is incomplete")
     assert contents(last_segment.parent) == before
 
 

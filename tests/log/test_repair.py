@@ -125,7 +125,7 @@ def test_a_batch_with_a_damaged_header_is_set_aside_as_a_whole(
     assert errors(path) == []
     if field in EPOCH:
         assert (file.read_bytes(), done.losses) == (damaged, ())
-        assert "such as one of a leader epoch, is not what was written" in done.resealed[int(file.stem)]
+        assert "such as one of a leader epoch, has changed" in done.resealed[int(file.stem)]
         assert read(path) == values
     else:
         assert file.read_bytes() == damaged[:position] + damaged[position + size :]
@@ -378,7 +378,7 @@ def test_what_comes_back_stays_though_the_end_of_the_log_is_torn(tmp_path: Path)
 
     done = repair(str(path), config=CONFIG, from_torn=True)
 
-    assert sum(each.record_count for each in done.returning) == 10 - base - 1
+    assert sum(each.record_count for each in done.restored) == 10 - base - 1
     assert [each.read_bytes() for each in path.glob("*.damaged")] == [torn]
     assert read(path) == {offset: value for offset, value in values.items() if offset != base}
     assert errors(path) == []
@@ -423,7 +423,7 @@ def test_batches_that_come_again_are_set_aside(tmp_path: Path) -> None:
 
     done = repair(str(path), config=CONFIG)
 
-    assert [each.reason for each in done.quarantines] == [f"offsets {base - 1} to {base - 1} come again"]
+    assert [each.reason for each in done.quarantines] == [f"offsets {base - 1} to {base - 1} are repeated"]
     assert first.read_bytes() == data
     assert read(path) == values
     assert errors(path) == []
@@ -477,7 +477,7 @@ def test_batches_of_an_older_format_are_no_damage_to_be_mended(tmp_path: Path) -
     logs(path)[0].write_bytes(data)
     before = {each.name: each.read_bytes() for each in path.iterdir()}
 
-    with pytest.raises(UsageError, match=r"byte 0: .*magic 1.*that is no damage, .*\. Nothing was changed"):
+    with pytest.raises(UsageError, match=r"byte 0: .*magic 1.*this is not damage, .*\. Nothing was changed"):
         repair(str(path), config=CONFIG)
     assert {each.name: each.read_bytes() for each in path.iterdir() if each.name != names.LOCK} == {
         name: data for name, data in before.items() if name != names.LOCK
@@ -510,7 +510,7 @@ class FailingFiles(OsFiles):
     [
         (errno.ENOSPC, DiskFull, "cannot be repaired: the disk is full; it takes as much as"),
         (errno.EIO, NotAccessible, "cannot be repaired: .*on purpose"),
-        (None, UsageError, "what is whole of it does not make a segment; nothing of it was changed"),
+        (None, UsageError, "its whole batches do not form a segment; it was not changed"),
     ],
 )
 def test_a_disk_that_fails_leaves_the_repair_to_be_done_again(
@@ -566,7 +566,7 @@ def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
         data[at + 61] ^= 1
     file.write_bytes(data)
 
-    with pytest.raises(UsageError, match="too much of it is damaged to be mended; restore it from a copy"):
+    with pytest.raises(UsageError, match="too much of it is damaged to repair; restore it from a copy"):
         plan_repair(path, config=config)
 
 

@@ -145,7 +145,7 @@ def test_negative_offsets_count_as_none() -> None:
 def test_an_update_keeps_other_lines_and_drops_what_is_not_there() -> None:
     offsets = RootOffsets({A0: 5, B0: 6}, {B0: 1}, {A1: 4})
 
-    offsets.update({A0: RootLine(8, 2, 7)}, there=[A0, A1])
+    offsets.update({A0: RootLine(8, 2, 7)}, existing=[A0, A1])
 
     assert offsets == RootOffsets({A0: 8}, {A0: 2}, {A0: 7, A1: 4})
 
@@ -153,12 +153,12 @@ def test_an_update_keeps_other_lines_and_drops_what_is_not_there() -> None:
 def test_only_partitions_that_were_compacted_have_a_line_of_it(tmp_path: Path) -> None:
     offsets = RootOffsets({}, {}, {}, {A1: 3, B0: 9})
 
-    assert offsets.update({A0: RootLine(8, 2, 7, 5), A1: RootLine(4, 0, 4)}, there=[A0, A1, B0])
+    assert offsets.update({A0: RootLine(8, 2, 7, 5), A1: RootLine(4, 0, 4)}, existing=[A0, A1, B0])
     assert offsets.cleaned == {A0: 5, B0: 9}
     offsets.write(QuickFiles(), str(tmp_path))
     assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n2\na 0 5\nb 0 9\n"
     # Nothing is left to be said: the file that is there must not go on saying it.
-    assert offsets.update({}, there=[])
+    assert offsets.update({}, existing=[])
     offsets.write(QuickFiles(), str(tmp_path))
     assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n0\n"
 

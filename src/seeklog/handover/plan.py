@@ -266,5 +266,5 @@ def update_root_offsets(files: Files, root: str, partitions: Sequence[PartitionS
     offsets = RootOffsets.read(files, root)
     lines = {each.partition: each.root_line(offsets.cleaned.get(each.partition)) for each in partitions}
     others = set(offsets.recovery_points) | set(offsets.log_start_offsets) | set(offsets.high_watermarks)
-    offsets.update(lines, there=others | set(offsets.cleaned) | set(lines))
+    offsets.update(lines, existing=others | set(offsets.cleaned) | set(lines))
     offsets.write(files, root)

@@ -698,7 +698,7 @@ class Partition:
                 self.flush()
                 synced_at = self.clock.monotonic()
 
-        return self.keys.make_missing(self.view, sync_when_due)
+        return self.keys.build_missing(self.view, sync_when_due)
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
         """Write the key index of a sealed segment, if the segment still exists; return whether it was written.

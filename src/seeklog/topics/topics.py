@@ -426,7 +426,7 @@ class Topics:
     def _write_root_offsets(self, known: Mapping[TopicPartition, RootLine], *, without: str | None = None) -> None:
         offsets = RootOffsets.read(self._files, self.root)
         there = {TopicPartition(topic.name, n) for topic in self.all() for n in topic.partitions}
-        if offsets.update(known, there={partition for partition in there if partition.topic != without}):
+        if offsets.update(known, existing={partition for partition in there if partition.topic != without}):
             offsets.write(self._files, self.root)
 
     def _changeable(self, name: str) -> Topic:

@@ -169,7 +169,7 @@ class _Dissection:
         segment, totals = self._segment, self._totals
         try:
             salvage = Salvage(segment, INT64_MAX, segment.shared.new_state)
-            for place in salvage.places():
+            for place in salvage.parts():
                 yield from self._between(place) if isinstance(place, Damage) else self._batches(*place)
             if salvage.is_given_up:
                 yield {"what": "note", "detail": "too much is damaged; the rest of the file was not read"}

@@ -117,13 +117,13 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
     if plan.roll_at is not None:
         detail = "an empty segment, so that no acknowledged offset is assigned again"
         yield row("roll", file=log_name(plan.roll_at), offsets=str(plan.roll_at), detail=detail)
-    for returning in plan.returning:
+    for restored in plan.restored:
         yield row(
             "restore",
-            file=os.path.basename(returning.path),
-            size_bytes=sum(stop - start for start, stop in returning.pieces),
-            offsets=f"{returning.base_offset}-{returning.next_offset - 1}",
-            detail=f"{returning.record_count} records that recovery cut off",
+            file=os.path.basename(restored.path),
+            size_bytes=sum(stop - start for start, stop in restored.pieces),
+            offsets=f"{restored.base_offset}-{restored.next_offset - 1}",
+            detail=f"{restored.record_count} records that recovery cut off",
         )
 
 
@@ -132,7 +132,7 @@ def _summary(plans: list[tuple[Target, RepairPlan]]) -> str:
     segments = sum(len(plan.segments) + len(plan.resealed) for _, plan in plans)
     size = sum(plan.quarantined_bytes for _, plan in plans)
     lost = sum(plan.lost_offsets for _, plan in plans)
-    back = sum(returning.record_count for _, plan in plans for returning in plan.returning)
+    back = sum(restored.record_count for _, plan in plans for restored in plan.restored)
     parts = [
         f"{amounts.counted(segments, 'segment')} rewritten or resealed",
         f"{amounts.size(size)} quarantined",

@@ -1,4 +1,4 @@
-"""Whether the files of a partition are what was written, and mending those that are not: the door to these tools."""
+"""Checking the files of a partition, and repairing them. Import these tools from here only."""
 
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_entries import (

@@ -1,8 +1,7 @@
-"""What an inspection of a partition tells: one `Finding` for each thing that is not as it should be.
+"""The result of inspecting a partition: one `Finding` for each problem.
 
-A finding is an *error* where bytes are not what was written or records that were promised durable are lost; a
-*warning* where something is missing or cut short that will be made anew, or was never promised; a *note* where all
-is lawful but worth knowing.
+An *error* means that bytes have changed or that synced records are lost. A *warning* means that something is missing or
+cut short, but can be rebuilt or was never promised. A *note* describes a valid state that is worth knowing.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a finding is about."""
+    """The subject of a finding."""
 
-    CRC = "crc"  # a batch whose bytes are not those that its CRC was made of
-    HEADER = "header"  # bytes with which no batch can begin, or numbers that cannot be
-    FORMAT = "format"  # a batch format that seeklog does not read
-    TRUNCATED = "truncated"  # the log ends in the middle of a batch, or before what was promised
+    CRC = "crc"  # a batch whose bytes do not match its CRC
+    HEADER = "header"  # bytes that cannot start a batch, or impossible numbers
+    FORMAT = "format"  # a batch format that seeklog cannot read
+    TRUNCATED = "truncated"  # the log ends within a batch, or before the recovery point
     GAP = "gap"  # offsets are missing
-    OVERLAP = "overlap"  # offsets come again
-    OFFSET = "offset"  # a batch between two others that has not the offsets between theirs
-    INDEX = "index"  # an entry of an offset index, or the whole of it
+    OVERLAP = "overlap"  # offsets are repeated
+    OFFSET = "offset"  # a batch whose offsets do not fit between its neighbours
+    INDEX = "index"  # an entry of an offset index, or the whole index
     INDEX_MISSING = "index-missing"
     TIME_INDEX = "time-index"
     TIME_INDEX_MISSING = "time-index-missing"
-    KEY_INDEX = "key-index"  # a key index that is damaged, or that of another segment; to lack one is lawful
+    KEY_INDEX = "key-index"  # a key index that is damaged or stale; a missing one is valid
     SEAL = "seal"
     SEAL_MISSING = "seal-missing"
     CHECKPOINT = "checkpoint"
-    RECORDS = "records"  # a batch that is as it was written, and whose records cannot be read
+    RECORDS = "records"  # a batch that passes its CRC, but whose records cannot be read
     SNAPSHOT = "snapshot"
     UNREADABLE = "unreadable"  # the disk or the operating system refused
-    CHANGED = "changed"  # the log was cut while it was looked at
+    CHANGED = "changed"  # the log was cut during the inspection
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -45,14 +44,14 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be, or worth knowing."""
+    """One problem, or one fact worth knowing."""
 
     kind: Kind
     severity: Severity
     path: str
     detail: str
     segment: int | None = None
-    """The base offset of the segment; None: the partition as a whole."""
+    """The base offset of the segment; None for the partition as a whole."""
     position: int | None = None
-    """The byte in the file `path`."""
+    """The byte position in the file `path`."""
     offset: int | None = None

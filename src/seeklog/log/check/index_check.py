@@ -1,7 +1,7 @@
-"""Holding the index files of a segment against its log.
+"""Comparing the index files of a segment with its log.
 
-The scan has made the indexes anew. Where a file is the same, every entry of it is proved at once. Only where it is not,
-because a broker or another configuration wrote it, or because it is damaged, are its entries looked at.
+The scan has rebuilt the indexes. If a file equals the rebuilt one, all its entries are proved at once. Otherwise,
+because a broker or another configuration wrote it or because it is damaged, its entries are checked one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seeklog.log.side.seal import Seal
 from seeklog.record.crc import crc32c
 from seeklog.record.saved_state import SavedState
 
-# More wrong entries of one index are not reported one by one.
+# After this many wrong entries of an index, the rest are only counted.
 MAX_ENTRIES = 100
 _KINDS = {OFFSETS: (Kind.INDEX, Kind.INDEX_MISSING), TIMES: (Kind.TIME_INDEX, Kind.TIME_INDEX_MISSING)}
 
@@ -49,7 +49,7 @@ class IndexCheck:
         self._batches: BatchMap | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with the two sparse indexes, and with a key index of ours."""
+        """Yield the problems of the two sparse indexes, and of seeklog's key index."""
         state = self._salvage.state
         noted: Seal | SavedState | None = self._seal
         if noted is None and not self._is_growing():
@@ -57,7 +57,7 @@ class IndexCheck:
         crcs = (noted.offset_index_crc, noted.time_index_crc) if noted is not None else (None, None)
         yield from self._check(OFFSETS, bytes(state.offset_table), crcs[0])
         yield from self._check(TIMES, bytes(state.time_table), crcs[1])
-        # One that is left from before a broker's visit is used by no reader.
+        # No reader uses a key index from before a broker wrote to the log.
         if self._task.is_ours and not self._is_growing():
             problem = key_index_problem(self._segment, state, is_whole=not self._salvage.damages)
             if problem is not None:
@@ -65,7 +65,7 @@ class IndexCheck:
                 yield self._task.finding(Kind.KEY_INDEX, severity, problem.reason, suffix=names.KEY_INDEX)
 
     def _is_growing(self) -> bool:
-        # Asked after a file was read: a writer may have come since the scan.
+        # Checked after a file was read: a writer may have started since the scan.
         return self._task.is_growing(self._segment)
 
     def _check(self, file: IndexFile, expected: bytes, crc: int | None) -> Iterator[Finding]:
@@ -75,9 +75,9 @@ class IndexCheck:
         try:
             table = self._read(path, file)
         except FileNotFoundError:
-            # A new segment, and one that a broker's cleaner has rewritten, gets its log first.
+            # A new segment, or one rewritten by a broker's cleaner, gets its log before its indexes.
             if not self._is_growing() and not self._is_renamed_next(path):
-                detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
+                detail = "the file is missing: every reader rebuilds the index, and `reindex` writes it"
                 yield task.finding(missing, Severity.WARNING, detail, suffix=file.suffix)
             return
         is_as_written = crc is None or crc32c(table) == crc
@@ -94,7 +94,7 @@ class IndexCheck:
         if more:
             yield task.finding(kind, Severity.ERROR, f"{more} more entries are wrong", suffix=file.suffix)
         if is_sound and not is_as_written:
-            detail = f"{len(table)} bytes, which are not all that were written"
+            detail = f"{len(table)} bytes, fewer than were written"
             yield task.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=len(table))
 
     def _is_renamed_next(self, path: str) -> bool:
@@ -116,14 +116,14 @@ class IndexCheck:
     def _is_proved(self, table: bytes, expected: bytes) -> bool:
         if table == expected:
             return True
-        # Entries of the last segment are written a few at a time, and go on to be.
+        # The entries of the last segment are written a few at a time, and more may follow.
         common = min(len(table), len(expected))
         return (
             self._task.is_last and table[:common] == expected[:common] and (len(table) == common or self._is_growing())
         )
 
     def _problems(self, file: IndexFile, table: bytes) -> Iterator[IndexProblem]:
-        """Yield the problems, but for entries of batches that could not be read: damaged, lost, or not yet there."""
+        """Yield the problems, except for entries of batches that are damaged, lost, or not yet written."""
         if self._batches is None:
             end_offset = self._task.end_offset
             every = Salvage(self._segment, self._contiguous_from, state_of_every_batch, end_offset=end_offset)

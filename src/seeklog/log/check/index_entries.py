@@ -1,7 +1,7 @@
-"""Whether the indexes of a segment say what its log says: each entry of the sparse ones, and every byte of a key index.
+"""Checking the indexes of a segment against its log: each entry of the sparse indexes, every byte of a key index.
 
-A segment without a key index lacks nothing: a lookup makes one. One that is there must be that of the segment as it is,
-and is only that if it has the same bytes as one that is made from the log.
+A segment may lack a key index: a lookup builds one. An existing key index must match the current segment, and therefore
+have exactly the bytes of one built from the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError, FormatError
 from seeklog.files import read_if_exists
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
-from seeklog.log.keys.index import ANOTHERS, collect_keys, encode_key_index, open_key_index
+from seeklog.log.keys.index import STALE, collect_keys, encode_key_index, open_key_index
 from seeklog.log.segment import Segment, seal_of
 from seeklog.record.batch import read_header
 from seeklog.record.index_lookup import floor_entry
@@ -27,19 +27,19 @@ from seeklog.record.segment_state import SegmentState
 
 @dataclass(frozen=True, slots=True)
 class IndexProblem:
-    """What is wrong with an index file, or with one entry of it."""
+    """A problem of an index file, or of one of its entries."""
 
     path: str
     entry: int | None
     reason: str
     is_damage: bool = True
-    """Whether its bytes are not what was written; else it is a key index of another state of the segment."""
+    """Whether its bytes have changed. If not, it is a key index of another state of the segment."""
 
 
 class BatchMap:
-    """Every batch of a segment, and every batch with a timestamp above all before it, as tables of index entries.
+    """Every batch of a segment, and every batch that raised the largest timestamp, as tables of index entries.
 
-    The kernel makes the tables and searches them.
+    The compiled kernel builds and searches the tables.
     """
 
     def __init__(self, state: SegmentState) -> None:
@@ -55,11 +55,11 @@ class BatchMap:
         return number if number >= 0 and self._entry(number)[1] == position else -1
 
     def last_offset(self, number: int) -> int:
-        """Return the last offset of a batch; of the one before the first, the offset before the segment's."""
+        """Return the last offset of a batch; for number -1, the offset before the segment."""
         return self._base_offset + (self._entry(number)[0] if number >= 0 else -1)
 
     def newest(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the offsets, first and last, of the batch that first had `timestamp_ms` as the largest so far."""
+        """Return the (first, last) offsets of the batch that first had `timestamp_ms` as the largest so far."""
         number = floor_entry(self._newest, TIME_ENTRY.size, True, timestamp_ms)
         if number < 0:
             return None
@@ -75,7 +75,7 @@ class BatchMap:
 
 
 def state_of_every_batch(base_offset: int) -> SegmentState:
-    """Return the state of an empty segment that will give every batch an index entry, the first one too."""
+    """Return an empty segment state that adds an index entry for every batch, including the first."""
     state = SegmentState(
         base_offset,
         interval_bytes=0,
@@ -94,7 +94,7 @@ class IndexFile(NamedTuple):
     suffix: str
     entry: struct.Struct
     find_problem: Callable[[Segment, BatchMap, int, int], str | None]
-    """Returns what is wrong with an entry, by its two fields."""
+    """Returns the problem of an entry, given its two fields, or None."""
 
 
 def _offset_problem(segment: Segment, batches: BatchMap, relative: int, position: int) -> str | None:
@@ -104,7 +104,7 @@ def _offset_problem(segment: Segment, batches: BatchMap, relative: int, position
         return f"no batch starts at byte {position}"
     if batches.last_offset(batch) == offset:
         return None
-    # A broker may have written several batches at once, with one entry for the last offset of them all.
+    # A broker may have written several batches at once, with one entry for the last offset of all.
     header = read_header(segment.read(HEADER_SIZE, position))
     if header.base_offset > offset or segment.is_exact:
         return f"offset {offset}, but the batch has {header.base_offset} to {header.last_offset}"
@@ -114,7 +114,7 @@ def _offset_problem(segment: Segment, batches: BatchMap, relative: int, position
 def _time_problem(segment: Segment, batches: BatchMap, timestamp_ms: int, relative: int) -> str | None:
     offset = segment.base_offset + relative
     newest = batches.newest(timestamp_ms)
-    # Kafka before 4.0 names the record that had the timestamp, later ones the last of its batch.
+    # Kafka before 4.0 gives the record with the timestamp, later versions the last record of its batch.
     if newest is None or not newest[0] <= offset <= newest[1]:
         return f"the largest timestamp is not {timestamp_ms} from offset {offset} on"
     return None
@@ -125,7 +125,7 @@ TIMES: Final = IndexFile(names.TIME_INDEX, TIME_ENTRY, _time_problem)
 
 
 def index_problems(segment: Segment, file: IndexFile, table: bytes, batches: BatchMap) -> Iterator[IndexProblem]:
-    """Yield what is wrong with an index, in the order of its entries."""
+    """Yield the problems of an index, in the order of its entries."""
     path = segment.shared.path(segment.base_offset, file.suffix)
     whole = len(table) - len(table) % file.entry.size
     if whole != len(table):
@@ -136,23 +136,23 @@ def index_problems(segment: Segment, file: IndexFile, table: bytes, batches: Bat
         if problem is not None:
             yield IndexProblem(path, number, problem)
         if first <= before[0] or (file is OFFSETS and second <= before[1]):
-            yield IndexProblem(path, number, "it does not grow")
+            yield IndexProblem(path, number, "it is not greater than the entry before")
         before = (first, second)
 
 
 # ---------------------------------------------------------------- the key index
 
 
-def make_key_index(segment: Segment, state: SegmentState) -> bytes:
-    """Return the key index of a segment whose batches add up to `state`."""
+def build_key_index(segment: Segment, state: SegmentState) -> bytes:
+    """Return the key index of a segment with the total state `state`."""
     limit = segment.shared.config.max_decompressed_bytes
     return encode_key_index(collect_keys(segment, limit=limit), seal_of(state, sealed_at_ms=0))
 
 
 def key_index_problem(segment: Segment, state: SegmentState, *, is_whole: bool = True) -> IndexProblem | None:
-    """Hold a segment's key index, if there is one, against its log; return what is wrong with it.
+    """Compare a segment's key index, if it has one, with its log; return the problem or None.
 
-    Of a log that is not whole, or whose records cannot be read, only the file itself is looked at.
+    If the log is damaged or its records cannot be read, only the file itself is checked.
     """
     path = segment.shared.path(segment.base_offset, names.KEY_INDEX)
     data = read_if_exists(segment.shared.files, path)
@@ -160,16 +160,16 @@ def key_index_problem(segment: Segment, state: SegmentState, *, is_whole: bool =
         return None
     seal = seal_of(state, sealed_at_ms=0)
     if not is_whole and segment.seal is not None:
-        seal = segment.seal  # what it was before it was damaged
+        seal = segment.seal  # the state before the damage
     entries = open_key_index(data, seal)
-    if entries == ANOTHERS and not is_whole:
+    if entries == STALE and not is_whole:
         return None
     if isinstance(entries, str):
-        return IndexProblem(path, None, entries, is_damage=entries != ANOTHERS)
+        return IndexProblem(path, None, entries, is_damage=entries != STALE)
     try:
-        is_same = not is_whole or make_key_index(segment, state) == data
+        is_same = not is_whole or build_key_index(segment, state) == data
     except FormatError:
-        return None  # a batch that is larger than this reader takes, or packed in another way, is no damage
+        return None  # a batch too large for this reader, or in another compression, is not damage
     except CorruptionError as error:
-        return IndexProblem(path, None, f"it cannot be held against the log: {error.reason}")
-    return None if is_same else IndexProblem(path, None, "it is not the one that the log makes")
+        return IndexProblem(path, None, f"it cannot be compared with the log: {error.reason}")
+    return None if is_same else IndexProblem(path, None, "it does not match the log")

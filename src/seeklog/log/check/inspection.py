@@ -1,11 +1,10 @@
-"""Whether the files of a partition are what was written: every batch, every index entry, seals and promises.
+"""Inspecting the files of a partition: every batch, every index entry, seals and promises.
 
-The work has three steps, so that the middle one can be done in many places at once. `plan_inspection` looks at the
-directory and takes every file's size, once. `inspect_segment` holds one segment's files against each other and
-against what the plan says. `conclude` drops what a writer that went on meanwhile explains. Nothing on disk changes,
-and nothing is locked.
+The work has three steps, so that the second can run in many processes. `plan_inspection` lists the directory and takes
+every file's size, once. `inspect_segment` compares the files of one segment with each other and with the plan.
+`conclude` drops the findings that a concurrent writer explains. Nothing on disk changes, and nothing is locked.
 
-`inspect_records` and `inspect_snapshots` look at what is left out because it costs more, and is only advice.
+`inspect_records` and `inspect_snapshots` check the rest, which costs more or is only advice.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from seeklog.record.batch import decode_records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A partition's segments, and what is wrong with it that no segment says."""
+    """A partition's segments, and the problems of the partition as a whole."""
 
     directory: str
     checkpoint: Checkpoint | None
@@ -44,18 +43,18 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What came out of one segment. It can be sent to another process."""
+    """The result for one segment. It can be sent to another process."""
 
     base_offset: int
     findings: list[Finding] = field(default_factory=list)
     batch_count: int = 0
     record_count: int = 0
     size: int = 0
-    """How many bytes were looked at."""
+    """The number of bytes checked."""
     is_gone: bool = False
-    """Whether the segment was not there any more."""
+    """Whether the segment had disappeared."""
     damages: list[Damage] = field(default_factory=list)
-    """Where the scan of its batches could not go on."""
+    """Where the scan of its batches could not continue."""
 
 
 def inspect_partition(
@@ -77,10 +76,10 @@ def plan_inspection(
     files: Files | None = None,
     is_locked_here: bool = False,
 ) -> Plan:
-    """Look at a partition's directory. `inherited` is what a broker's checkpoints in the root say of it.
+    """List a partition's directory. `inherited` is the partition's checkpoint from the root of a broker.
 
-    The checkpoint is read before the files' sizes: what it promises is then in them, also while a writer goes on.
-    With `is_locked_here` the caller holds the writer's lock itself, and so knows that nobody else does.
+    The checkpoint is read before the file sizes, so the files contain what it promises, even with a concurrent writer.
+    `is_locked_here` means that the caller holds the writer's lock, so that no other process can.
     """
     files = files or OsFiles()
     config = config or LogConfig()
@@ -95,17 +94,17 @@ def plan_inspection(
     is_ours = names.CHECKPOINT in listing and not (checkpoint is not None and checkpoint.is_visited)
     saved = None
     if checkpoint is not None:
-        # Segments below the start were deleted; a crash may have brought them back, with holes among them.
+        # Segments below the log start offset were deleted; after a crash some may be back, with gaps among them.
         while len(segments) > 1 and segments[1].base_offset <= checkpoint.log_start_offset:
             segments.pop(0)
         findings += _lost_at_start(directory, segments, checkpoint)
         saved = checkpoint.active
     if saved is not None and not (segments and saved.is_of(segments[-1].base_offset, size=segments[-1].size)):
         saved = None
-    # After the sizes: a writer that was in the middle of a batch then is still at it, or its file has grown.
+    # Checked after the sizes: a writer that was in the middle of a batch is then still running, or its file has grown.
     is_brokers = not is_ours and has_broker(files, directory)
     is_live = is_brokers or (is_ours and not is_locked_here and _is_locked(files, f"{directory}/{names.LOCK}"))
-    # A broker cuts and recreates partitions rightly, and writes what it promises once a minute.
+    # A broker may cut and recreate partitions, and writes its promises only once a minute.
     recovery_point = checkpoint.recovery_point if checkpoint is not None and not is_brokers else None
     if checkpoint is not None:
         mark_gaps(segments, checkpoint.gaps)
@@ -162,7 +161,7 @@ def _lost_at_start(directory: str, segments: list[Segment], checkpoint: Checkpoi
 
 
 def inspect_segment(task: SegmentTask, *, files: Files | None = None) -> Inspection:
-    """Check every batch of one segment, every entry of its indexes, its seal, and that it holds what was promised."""
+    """Check every batch of a segment, every index entry, its seal, and that no promised record is missing."""
     shared = Shared(files or OsFiles(), task.directory, task.config, writable=False)
     result = Inspection(base_offset=task.base_offset)
     try:
@@ -182,9 +181,9 @@ def inspect_segment(task: SegmentTask, *, files: Files | None = None) -> Inspect
 def inspect_records(
     task: SegmentTask, *, files: Files | None = None, advance: Callable[[int], None] | None = None
 ) -> list[Finding]:
-    """Read every record of a segment's whole batches; return the batches of which that fails.
+    """Read every record of a segment's whole batches; return a finding for each batch that fails.
 
-    The CRCs vouch for what is decompressed and decoded here, so what is found was written wrong.
+    The CRCs are valid, so any problem found here was already in the bytes when they were written.
     """
     shared = Shared(files or OsFiles(), task.directory, task.config, writable=False)
     findings = []
@@ -199,7 +198,7 @@ def inspect_records(
             if advance is not None:
                 advance(batch.header.size)
     except OSError:
-        pass  # reported already by the inspection that came before
+        pass  # the inspection before has reported it
     finally:
         shared.clear()
     return findings
@@ -217,7 +216,7 @@ def inspect_snapshots(plan: Plan, *, files: Files | None = None) -> list[Finding
             with contextlib.suppress(OSError):
                 data = files.read_file(path)
                 if decode_snapshot(data) is None:
-                    detail = f"{len(data)} bytes that are no whole snapshot of producers"
+                    detail = f"{len(data)} bytes are not a valid producer snapshot"
                     finding = Finding(
                         kind=Kind.SNAPSHOT, severity=Severity.WARNING, path=path, detail=detail, position=0
                     )
@@ -229,18 +228,18 @@ def inspect_snapshots(plan: Plan, *, files: Files | None = None) -> list[Finding
 
 
 def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | None = None) -> list[Finding]:
-    """Return what is to be reported of a partition: what a writer has deleted or cut meanwhile is not damage."""
+    """Return the findings of a partition, without those that a writer's deletions or cuts explain."""
     files = files or OsFiles()
     before = now = plan.checkpoint
     try:
         files.list(plan.directory)
         now = known_checkpoint(files, plan.directory, inherited=before) or before
     except FileNotFoundError:
-        return [] if plan.tasks else list(plan.findings)  # the topic was deleted, or its directory never there
+        return [] if plan.tasks else list(plan.findings)  # the topic was deleted, or the directory never existed
     except (OSError, CorruptionError):
         pass  # reported already
     if before is not None and now is not None and now.generation != before.generation:
-        return [_changed(plan, "the end of the log was cut while it was looked at; inspect it again")]
+        return [_changed(plan, "the end of the log was cut during the inspection; inspect it again")]
     start = now.log_start_offset if now is not None else 0
     by_base = {inspection.base_offset: inspection for inspection in inspections}
     findings = [finding for finding in plan.findings if finding.offset is None or finding.offset >= start]
@@ -256,9 +255,9 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
         if inspection is None or (task.next_base_offset is not None and task.next_base_offset <= start):
             continue
         if inspection.is_gone and task.is_last and task.base_offset < start:
-            continue  # it was rolled and deleted
+            continue  # the segment was rolled and deleted
         if inspection.is_gone:
-            detail = "the segment was there when the directory was listed, and is gone"
+            detail = "the segment disappeared after the directory was listed"
             findings.append(task.finding(Kind.UNREADABLE, Severity.ERROR, detail, offset=task.base_offset))
         findings += inspection.findings
     return findings
@@ -269,9 +268,9 @@ def _changed(plan: Plan, detail: str) -> Finding:
 
 
 def _is_overtaken(task: SegmentTask, files: Files) -> bool:
-    """Tell whether a broker has replaced a segment's files since the inspection was planned, or taken them away."""
+    """Return whether a broker has replaced or deleted a segment's files since the inspection was planned."""
     if task.is_ours:
-        return False  # a writer of ours says so in its checkpoint
+        return False  # seeklog's writer records the change in its checkpoint
     now = (
         _status(files, task.path),
         *_index_statuses(files, task.directory, task.base_offset),
@@ -286,5 +285,5 @@ def _is_overtaken(task: SegmentTask, files: Files) -> bool:
 
 
 def has_changed(findings: Iterable[Finding]) -> bool:
-    """Tell whether files were replaced during an inspection, so that another one would see more."""
+    """Return whether files were replaced during an inspection, so that it should be repeated."""
     return any(finding.kind is Kind.CHANGED for finding in findings)

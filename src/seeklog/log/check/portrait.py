@@ -1,8 +1,8 @@
-"""What a partition looks like: its segments with their files, index points and damage, and the offsets that mark it.
+"""A picture of a partition: its segments with their files, index points and damage, and its offsets.
 
-Only what is there is read: the directory, seals, indexes, and the headers of a segment that has no seal. With
-`is_checked` every byte is, too, and damage has its place. A partition that cannot be opened still has a portrait, and
-`problem` says why. Nothing on disk changes, and nothing is locked.
+Only the directory, seals, indexes, and the headers of unsealed segments are read. With `is_checked` every byte is
+checked, and damage is included. A partition that cannot be opened still has a portrait; `problem` gives the reason.
+Nothing on disk changes, and nothing is locked.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ class SegmentPortrait:
 
     base_offset: int
     next_offset: int
-    """Where the next segment begins, or the log ends."""
+    """The base offset of the next segment, or the log end offset."""
     size_bytes: int
     is_active: bool
     seal: Seal | None = None
     batch_count: int | None = 0
     record_count: int | None = 0
-    """None: only its headers say, and they cannot be read."""
+    """None if the headers, the only source, cannot be read."""
     first_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     side_files: Mapping[str, int] = field(default_factory=dict)
-    """The sizes of the files beside the log, by suffix."""
+    """The sizes of the files next to the log, by suffix."""
     index_points: tuple[tuple[int, int], ...] = ()
-    """Offset and position of each entry of the offset index."""
+    """The offset and position of each entry of the offset index."""
     time_points: int = 0
     damages: tuple[Damage, ...] = ()
 
     @property
     def clean_offset(self) -> int:
-        """Below it compaction has seen every record."""
+        """Compaction has seen every record below this offset."""
         return self.seal.clean_offset if self.seal is not None else 0
 
     def add_headers(self, headers: Iterable[BatchHeader]) -> None:
-        """Count batches as long as their headers can be read; of a sealed segment the first is enough."""
+        """Count batches while their headers can be read; for a sealed segment, read only the first."""
         batches = records = 0
         for header in headers:
             if not batches:
@@ -90,12 +90,12 @@ class Portrait:
     recovery_point: int
     leader_epoch: int
     is_ours: bool
-    """Whether seeklog has written it, and not a broker alone."""
+    """Whether seeklog has written it, rather than only a broker."""
     torn_files: Mapping[str, int]
-    """What recovery or a repair has set aside, with its size."""
+    """The sizes of files with bytes that recovery cut or a repair quarantined, by name."""
     findings: tuple[Finding, ...] = ()
     problem: str = ""
-    """Why it cannot be opened."""
+    """Why the partition cannot be opened."""
 
     @property
     def size_bytes(self) -> int:
@@ -111,9 +111,9 @@ def take_portrait(
     is_checked: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> Portrait:
-    """Look at a partition. `inherited` is what a broker's checkpoints in the root say of it.
+    """Return the portrait of a partition. `inherited` is its checkpoint from the root of a broker.
 
-    `advance` is called with how many bytes were checked, segment by segment.
+    `advance` is called with the number of bytes checked, once per segment.
     """
     files, config = files or OsFiles(), config or LogConfig()
     plan = plan_inspection(directory, config=config, inherited=inherited, files=files)
@@ -147,7 +147,7 @@ def take_portrait(
 
 
 def _without_log(plan: Plan, segments: list[SegmentPortrait], listing: list[str], files: Files) -> Portrait:
-    """Return what is known without opening the log."""
+    """Return the facts that are known without opening the log."""
     checkpoint = plan.checkpoint
     end = segments[-1].next_offset if segments else 0
     first = segments[0].base_offset if segments else 0
@@ -194,7 +194,7 @@ def _segment(task: SegmentTask, shared: Shared, listing: list[str], inspection: 
 def _points(files: Files, task: SegmentTask) -> list[tuple[int, int]]:
     table = _entries(files, task, names.OFFSET_INDEX, OFFSET_ENTRY)
     points = [(task.base_offset + relative, position) for relative, position in OFFSET_ENTRY.iter_unpack(table)]
-    # An entry that does not grow is damaged: it is no index point.
+    # An entry that is not greater than the one before is damaged, and is not an index point.
     grown = [points[0]] if points and points[0] != (task.base_offset, 0) else []
     grown += [point for before, point in pairwise(points) if point[1] > before[1] and point[1] < task.size]
     return grown
@@ -210,5 +210,5 @@ def _entries(files: Files, task: SegmentTask, suffix: str, entry: struct.Struct)
 def _damages(task: SegmentTask, inspection: Inspection | None) -> tuple[Damage, ...]:
     if inspection is None:
         return ()
-    told = {finding.position for finding in inspection.findings if finding.severity is not Severity.NOTE}
-    return tuple(damage for damage in inspection.damages if damage.start in told)
+    reported = {finding.position for finding in inspection.findings if finding.severity is not Severity.NOTE}
+    return tuple(damage for damage in inspection.damages if damage.start in reported)

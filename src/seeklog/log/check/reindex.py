@@ -1,8 +1,8 @@
-"""The indexes of one segment as files: validated against the log, and rebuilt from it; a key index, if it has one.
+"""The index files of one segment: validated against the log, and rebuilt from it, including an existing key index.
 
-These verbs take the path of a segment's `.log` file and need no open log. `rebuild_index` and `recover_or_rebuild`
-take the partition's lock for as long as they run, so that they never meet a writer; `renew_index` is for a caller that
-holds it already. The log is read and searched by the kernel: only the entries of an index cost Python.
+These functions take the path of a segment's `.log` file and need no open log. `rebuild_index` and `recover_or_rebuild`
+hold the partition's lock while they run, so no writer is active; the caller of `renew_index` must hold it. The compiled
+kernel reads and searches the log: only the entries of an index are processed in Python.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from seeklog.log.check.index_entries import (
     TIMES,
     BatchMap,
     IndexProblem,
+    build_key_index,
     index_problems,
     key_index_problem,
-    make_key_index,
     state_of_every_batch,
 )
 from seeklog.log.directory import lock_lone_directory
@@ -39,7 +39,7 @@ Sizes = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed:
-    """What `renew_index` found and did."""
+    """The result of `renew_index`."""
 
     done: Literal["unchanged", "rebuilt", "damaged"]
     detail: str = ""
@@ -47,18 +47,19 @@ class Renewed:
     record_count: int = 0
     size: int = 0
     sizes_before: Sizes = (None, None)
-    """Bytes of the offset index and of the time index; None: there was none."""
+    """Sizes of the offset index and the time index in bytes; None for a missing file."""
     sizes_after: Sizes = (None, None)
     key_sizes: Sizes = (None, None)
-    """Bytes of the key index, before and after."""
+    """Sizes of the key index in bytes, before and after."""
 
 
 def rebuild_index(
     path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
 ) -> Indexes:
-    """Write the indexes of a segment anew from its log, a key index if it has one, and return the first two.
+    """Rebuild the index files of a segment from its log, including an existing key index; return the first two.
 
-    Damage in the log is raised."""
+    Raises the error if the log is damaged.
+    """
     segment = _open_segment(path, config, files, writable=True)
     with lock_lone_directory(segment.shared.files, segment.shared.directory):
         return _rebuild(segment)
@@ -67,26 +68,24 @@ def rebuild_index(
 def recover_or_rebuild(
     path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
 ) -> Indexes:
-    """Return a segment's indexes, written anew if they are missing or anything is wrong with them."""
+    """Return a segment's indexes, rebuilt if they are missing or have any problem."""
     segment = _open_segment(path, config, files, writable=True)
     with lock_lone_directory(segment.shared.files, segment.shared.directory):
         return _rebuild(segment) if _problems(segment) else segment.load_indexes()
 
 
 def validate_index(path: str | os.PathLike[str], *, files: Files | None = None) -> list[IndexProblem]:
-    """Hold every entry of both indexes, and the key index if there is one, against the log; nothing on disk changes."""
+    """Check every entry of both indexes, and the key index if it exists, against the log; nothing on disk changes."""
     return _problems(_open_segment(path, None, files, writable=False))
 
 
 def renew_index(
     path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
 ) -> Renewed:
-    """Make the indexes of a segment, its key index and its seal if it has them, what its log says.
+    """Make a segment's indexes, and an existing key index and seal, match its log. Files that match stay untouched.
 
-    Those that are so stay untouched.
-
-    The caller holds the partition's lock, and no batch is appended meanwhile. A segment whose log is damaged, or not
-    what its seal says, is left as it is.
+    The caller holds the partition's lock, and no batch is appended meanwhile. If the log is damaged or does not match
+    its seal, nothing is changed.
     """
     segment = _open_segment(path, config, files, writable=True)
     before = _read_tables(segment)
@@ -116,7 +115,7 @@ def renew_index(
 
 
 def sizes_of(tables: tuple[bytes | None, bytes | None]) -> Sizes:
-    """Return how large the bytes of two index files are; None for one that is missing."""
+    """Return the sizes of two index files; None for a missing file."""
     offsets, times = (None if table is None else len(table) for table in tables)
     return offsets, times
 
@@ -128,7 +127,7 @@ def _open_segment(
     directory, name = os.path.split(os.path.abspath(os.fspath(path)))
     parsed = names.parse_segment_name(name)
     if parsed is None or parsed[1] != names.LOG:
-        raise NotALog(f"{name} is no segment: its name must be 20 digits and {names.LOG}")
+        raise NotALog(f"{name} is not a segment: its name must be 20 digits and {names.LOG}")
     shared = Shared(files, absolute(directory), config or LogConfig(), writable=writable)
     try:
         handle = Handle(files, shared.path(parsed[0], names.LOG))
@@ -141,7 +140,7 @@ def _open_segment(
 
 
 def _read_tables(segment: Segment) -> tuple[bytes | None, bytes | None]:
-    """Return the bytes of both index files; None for one that is missing."""
+    """Return the bytes of both index files; None for a missing file."""
     return _read_side(segment, names.OFFSET_INDEX), _read_side(segment, names.TIME_INDEX)
 
 
@@ -149,25 +148,25 @@ def _read_side(segment: Segment, suffix: str) -> bytes | None:
     return read_if_exists(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- checking
 
 
 def _check_whole(segment: Segment, state: SegmentState) -> None:
-    """Raise unless the whole file is sound batches, and those that were sealed."""
+    """Raise unless the file consists of whole batches and matches its seal."""
     if state.problem is not None:
         raise state.problem
     if state.size < segment.size:
-        raise CorruptionError("the last batch is not all there", position=state.size)
+        raise CorruptionError("the last batch is incomplete", position=state.size)
     seal = segment.seal
     if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
         raise CorruptionError(
-            f"the seal speaks of {seal.size} bytes with CRC {seal.log_crc:#010x}, "
+            f"the seal names {seal.size} bytes with CRC {seal.log_crc:#010x}, "
             f"the log has {state.size} with {state.crc:#010x}"
         )
 
 
 def _matches_seal(segment: Segment, seal: Seal, state: SegmentState, sums: PageSums) -> bool:
-    """Tell whether the seal says of the indexes and the pages what the log makes of them."""
+    """Return whether the seal has the same facts about indexes and pages as the log."""
     made = seal_of(
         state,
         sealed_at_ms=seal.sealed_at_ms,
@@ -176,7 +175,7 @@ def _matches_seal(segment: Segment, seal: Seal, state: SegmentState, sums: PageS
         sums=sums,
     )
     if seal.pages is None:
-        return seal == replace(made, pages=None)  # from before there were pages
+        return seal == replace(made, pages=None)  # a seal from before page checksums
     shared = segment.shared
     return seal == made and read_table(shared.files, shared.directory, segment.base_offset, seal.pages) is not None
 
@@ -190,7 +189,7 @@ def _problems(segment: Segment) -> list[IndexProblem]:
         for _ in scan_into(state, segment, contiguous_from=INT64_MAX):
             pass
     except LostRecords as error:
-        # The entries cannot be judged by a file that is being cut.
+        # The file is being cut, so the entries cannot be checked.
         return [IndexProblem(segment.path, None, error.reason)]
     batches = BatchMap(state)
     found = []
@@ -198,7 +197,7 @@ def _problems(segment: Segment) -> list[IndexProblem]:
         wrong = list(index_problems(segment, file, table, batches))
         if not wrong and crc is not None and crc32c(table) != crc:
             path = segment.shared.path(segment.base_offset, file.suffix)
-            wrong.append(IndexProblem(path, None, f"{len(table)} bytes, which are not all that were written"))
+            wrong.append(IndexProblem(path, None, f"{len(table)} bytes, fewer than were written"))
         found += wrong
     if state.problem is not None:
         found.append(IndexProblem(segment.path, None, str(state.problem.reason)))
@@ -207,7 +206,7 @@ def _problems(segment: Segment) -> list[IndexProblem]:
 
 
 def _noted_crcs(segment: Segment) -> tuple[int | None, int | None]:
-    """Return the CRCs of both indexes where seeklog has noted them: in the seal, or on a clean close."""
+    """Return the CRCs of both indexes that the seal or a clean close recorded, or None."""
     if segment.seal is not None:
         return segment.seal.offset_index_crc, segment.seal.time_index_crc
     checkpoint = read_checkpoint(segment.shared.files, segment.shared.directory)
@@ -245,14 +244,14 @@ def _write(segment: Segment, state: SegmentState, sums: PageSums) -> None:
 
 
 def _renew_keys(segment: Segment, state: SegmentState) -> tuple[Sizes, bool]:
-    """Make a key index that is there what the log says; return its sizes before and after, and whether it is new."""
+    """Rebuild an existing key index from the log; return its sizes before and after, and whether it changed."""
     before = _read_side(segment, names.KEY_INDEX)
     if before is None:
         return (None, None), False
     try:
-        after = make_key_index(segment, state)
+        after = build_key_index(segment, state)
     except SeeklogError:
-        return (len(before), len(before)), False  # whoever reads the records will report it
+        return (len(before), len(before)), False  # reading the records will report the error
     if after != before:
         shared = segment.shared
         replace_file(shared.files, shared.directory, names.segment_name(segment.base_offset, names.KEY_INDEX), after)

@@ -1,11 +1,11 @@
-"""What a repair of a damaged partition would do. What is whole on both sides of the damage stays, at its offsets.
+"""Planning the repair of a damaged partition. Whole batches on both sides of the damage stay, at their offsets.
 
-Damaged bytes are set aside and leave a gap, as compaction does. Where the end is lost, the log goes on after it, so
-that no offset that was promised is ever given to another record. Nothing is guessed: a batch with one damaged byte, in
-its header or in its records, is set aside as a whole. A segment of whole batches stays as it is, and gets new indexes
-and a new seal where those are not its own.
+Damaged bytes are quarantined and leave a gap, as compaction does. If the end of the log is lost, the log continues
+after the lost offsets, so that no other record gets a promised offset. Nothing is guessed: a batch with one damaged
+byte, in its header or its records, is quarantined as a whole. A segment of whole batches is not rewritten; it gets new
+indexes and a new seal if they do not match.
 
-A plan is made by reading alone.
+A plan only reads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WHOLE: Final = "indexes and seal of a segment whose log is whole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """Bytes that are taken out of a segment and kept beside it."""
+    """Bytes that are moved out of a segment into a file next to it."""
 
     start: int
     stop: int
@@ -52,7 +52,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """One segment that is written anew: what is copied of the old file, and what is set aside."""
+    """One segment to rewrite: the ranges of the old file to copy, and the bytes to quarantine."""
 
     base_offset: int
     path: str
@@ -62,8 +62,8 @@ class SegmentRepair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returning:
-    """Whole batches of a `.torn` file that can come back, as a segment of their own."""
+class RestoredSegment:
+    """Whole batches of a `.torn` file that can be restored, as a new segment."""
 
     path: str
     base_offset: int
@@ -74,37 +74,37 @@ class Returning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPlan:
-    """What a repair would do. Nothing is done yet."""
+    """The steps of a repair. Nothing is done yet."""
 
     directory: str
     segments: tuple[SegmentRepair, ...] = ()
     unsynced: tuple[str, ...] = ()
-    """Paths of segments that may be in the page cache alone: neither a seal nor the checkpoint says otherwise."""
+    """Paths of segments that may be only in the page cache: neither a seal nor the checkpoint proves a sync."""
     resealed: Mapping[int, str] = field(default_factory=dict)
-    """Segments whose logs stay as they are and get new indexes and seals, by their base offsets, and why."""
+    """Why segments with unchanged logs get new indexes and seals, by base offset."""
     losses: tuple[Loss, ...] = ()
     roll_at: int | None = None
-    """Where an empty segment begins, so that no offset that was promised is given twice."""
-    returning: tuple[Returning, ...] = ()
+    """Where an empty segment starts, so that no promised offset is assigned twice."""
+    restored: tuple[RestoredSegment, ...] = ()
     checkpoint: Checkpoint | None = None
-    """The checkpoint to write; None: it stays, or there is none of ours."""
+    """The checkpoint to write; None: it stays, or the partition has none of seeklog."""
     has_damaged_checkpoint: bool = False
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is anything to repair."""
         is_rolled = self.roll_at is not None
         return bool(
-            self.segments or self.resealed or self.losses or self.returning or is_rolled or self.has_damaged_checkpoint
+            self.segments or self.resealed or self.losses or self.restored or is_rolled or self.has_damaged_checkpoint
         )
 
     @property
     def quarantines(self) -> tuple[Quarantine, ...]:
-        return tuple(each for segment in self.segments for each in segment.quarantines)
+        return tuple(quarantine for segment in self.segments for quarantine in segment.quarantines)
 
     @property
     def quarantined_bytes(self) -> int:
-        return sum(each.stop - each.start for each in self.quarantines)
+        return sum(quarantine.stop - quarantine.start for quarantine in self.quarantines)
 
     @property
     def lost_offsets(self) -> int:
@@ -121,11 +121,11 @@ def plan_repair(
     clock: Clock | None = None,
     is_locked_here: bool = False,
 ) -> RepairPlan:
-    """Say what a repair would do. Nothing on disk changes, and nothing is locked.
+    """Return the plan of a repair. Nothing on disk changes, and nothing is locked.
 
-    `inherited` is what a broker's checkpoints in the root say of the partition. With `from_torn`, whole batches that
-    recovery has cut come back where their offsets are still free. With `is_locked_here` the caller holds the writer's
-    lock itself.
+    `inherited` is the partition's checkpoint from the root of a broker. With `from_torn`, whole batches that recovery
+    has cut are restored if their offsets are still free. `is_locked_here` means that the caller holds the writer's
+    lock.
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config = files or OsFiles(), config or LogConfig()
@@ -139,7 +139,7 @@ def plan_repair(
 
 
 def check_is_there(files: Files, path: str) -> None:
-    """Raise `NotALog` unless there is a directory."""
+    """Raise `NotALog` unless the directory exists."""
     try:
         files.list(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -147,7 +147,7 @@ def check_is_there(files: Files, path: str) -> None:
 
 
 class _Planner:
-    """Goes through the segments in order. What it has decided so far is in its lists."""
+    """Goes through the segments in order, and collects its decisions in lists."""
 
     def __init__(self, shared: Shared, found: Plan, clock: Clock) -> None:
         self._shared = shared
@@ -185,12 +185,12 @@ class _Planner:
             last = self._tasks[-1].base_offset if self._tasks else None
             if last is not None and not any(each.base_offset == last for each in self._segments):
                 self._resealed.setdefault(last, _WHOLE)
-        returning = tuple(self._returning(end)) if from_torn else ()
-        # What comes back is written last: the checkpoint, which comes before, promises nothing of it.
+        restored = tuple(self._find_restored(end)) if from_torn else ()
+        # Restored segments are written last, so the checkpoint, written before, must not promise their records.
         promised = end
-        for each in returning:
-            self._lose(end, each.base_offset, "damaged when recovery cut the log")
-            end = each.next_offset
+        for segment in restored:
+            self._lose(end, segment.base_offset, "damaged when recovery cut the log")
+            end = segment.next_offset
         plan = RepairPlan(
             directory=self._shared.directory,
             segments=tuple(self._segments),
@@ -198,7 +198,7 @@ class _Planner:
             resealed=self._resealed,
             losses=tuple(self._losses),
             roll_at=roll_at,
-            returning=returning,
+            restored=restored,
             has_damaged_checkpoint=self._has_damaged_checkpoint,
         )
         return replace(plan, checkpoint=self._new_checkpoint(promised)) if plan.is_needed and self._is_ours else plan
@@ -208,7 +208,7 @@ class _Planner:
             self._losses.append(Loss(first_offset=first_offset, next_offset=next_offset, reason=reason))
 
     def _start(self) -> int:
-        """Return where the log begins; what should come before the first segment is lost."""
+        """Return the start of the log. Offsets missing before the first segment are lost."""
         start = self._checkpoint.log_start_offset if self._checkpoint is not None else 0
         if not self._tasks:
             return start
@@ -220,14 +220,14 @@ class _Planner:
     # ------------------------------------------------------------ one segment
 
     def _plan_segment(self, task: SegmentTask, *, is_cut_here: bool) -> int:
-        """Decide what becomes of a segment; return the offset after what stays of it.
+        """Decide how to repair a segment; return the offset after its remaining records.
 
-        With `is_cut_here` a torn end is not left to recovery, which would cut with it what comes after.
+        With `is_cut_here`, a torn end is repaired now: recovery would also cut what is restored after it.
         """
         check = SegmentCheck(task, self._shared, [])
         if check.salvage.is_given_up:
             raise UsageError(
-                f"{task.path}: too much of it is damaged to be mended; restore it from a copy. Nothing was changed"
+                f"{task.path}: too much of it is damaged to repair; restore it from a copy. Nothing was changed"
             )
         end, rewritten = check.state.next_offset, None
         is_mended = bool(check.salvage.damages) and (is_cut_here or not self._is_left_to_recovery(check))
@@ -238,9 +238,9 @@ class _Planner:
             self._unsynced.append(task.path)
         following = task.next_base_offset
         is_short = following is not None and end < following and check.is_gap_damage(end)
-        # What the damage of the end has lost is told by it.
+        # The damage at the end has already reported these offsets.
         if is_short and following is not None and not any(loss.next_offset == following for loss in self._losses):
-            self._lose(end, following, "they are missing behind a segment")
+            self._lose(end, following, "they are missing after a segment")
         if rewritten is not None and rewritten.quarantines:
             self._segments.append(rewritten)
         else:
@@ -250,61 +250,61 @@ class _Planner:
         return end if following is None else following
 
     def _is_left_to_recovery(self, check: SegmentCheck) -> bool:
-        """Tell whether nothing is wrong but an end that was never promised: the next open cuts it, and keeps it."""
+        """Return whether the only damage is an unpromised end: the next open cuts it, and keeps the bytes."""
         (first, *more) = check.salvage.damages
         return check.task.is_last and not more and first.next_offset is None and first.offset >= self._promised
 
     def _reason_to_reseal(self, check: SegmentCheck) -> str | None:
-        with contextlib.suppress(OSError):  # an index that cannot be read is no reason to stop
+        with contextlib.suppress(OSError):  # an unreadable index must not stop the repair
             check.check_indexes()
         if check.task.is_swap:
             return None
         found = [each for each in check.findings if each.kind in _RENEWED and each.severity is not Severity.NOTE]
         changed = [each.detail for each in found if each.kind is Kind.SEAL and each.path == check.task.path]
         if changed:
-            return f"indexes and seal of a segment whose log stays as it is: {changed[0]}"
+            return f"indexes and seal of a segment whose log does not change: {changed[0]}"
         return _WHOLE if found else None
 
     def _mend(self, check: SegmentCheck) -> tuple[int, SegmentRepair]:
-        """Take the damaged bytes out of a segment; return the offset after what stays, and what stays."""
+        """Remove the damaged bytes from a segment; return the offset after the rest, and the rewritten segment."""
         task, following = check.task, check.task.next_base_offset
-        end, pieces, aside = task.base_offset, list[Range](), list[Quarantine]()
-        for place in check.salvage.places():
-            if isinstance(place, Damage):
-                aside += self._give_up(task, place)
+        end, pieces, quarantines = task.base_offset, list[Range](), list[Quarantine]()
+        for part in check.salvage.parts():
+            if isinstance(part, Damage):
+                quarantines += self._give_up(task, part)
                 continue
-            for position, batch in read_batches(check.segment, *place):
+            for position, batch in read_batches(check.segment, *part):
                 stop = position + batch.header.size
                 if batch.base_offset < end or (following is not None and batch.last_offset >= following):
-                    reason = f"offsets {batch.base_offset} to {batch.last_offset} come again"
-                    aside.append(Quarantine(start=position, stop=stop, reason=reason))
+                    reason = f"offsets {batch.base_offset} to {batch.last_offset} are repeated"
+                    quarantines.append(Quarantine(start=position, stop=stop, reason=reason))
                 else:
                     _add_piece(pieces, position, stop)
                     end = batch.next_offset
         repair = SegmentRepair(
-            base_offset=task.base_offset, path=task.path, size=task.size, pieces=pieces, quarantines=aside
+            base_offset=task.base_offset, path=task.path, size=task.size, pieces=pieces, quarantines=quarantines
         )
         return end, repair
 
     def _give_up(self, task: SegmentTask, damage: Damage) -> list[Quarantine]:
-        """Note the offsets that are lost with a damage; return its bytes, if it has any."""
+        """Record the offsets lost by a damage; return its bytes to quarantine, if it has any."""
         if damage.kind is Kind.FORMAT and not task.is_ours:
             raise UsageError(
-                f"{task.path}, byte {damage.start}: {damage.reason}; that is no damage, and there is nothing to "
-                "mend. Nothing was changed"
+                f"{task.path}, byte {damage.start}: {damage.reason}; this is not damage, and there is nothing to "
+                "repair. Nothing was changed"
             )
         lost_to = task.next_base_offset if damage.next_offset is None else damage.next_offset
-        # Offsets that come again are seen batch by batch, and the end of the log is told once, for all of it.
-        is_told = damage.kind is Kind.OVERLAP or (task.is_last and damage.stop == task.size)
-        if lost_to is not None and not is_told:
+        # Repeated offsets are found batch by batch, and the lost end of the log is reported once, by the caller.
+        is_reported = damage.kind is Kind.OVERLAP or (task.is_last and damage.stop == task.size)
+        if lost_to is not None and not is_reported:
             self._lose(damage.offset, lost_to, damage.reason)
         if damage.start == damage.stop:
             return []
         return [Quarantine(start=damage.start, stop=damage.stop, reason=damage.reason)]
 
-    # ------------------------------------------------------------ what comes back
+    # ------------------------------------------------------------ restoring from torn files
 
-    def _returning(self, end: int) -> Iterator[Returning]:
+    def _find_restored(self, end: int) -> Iterator[RestoredSegment]:
         torn = [(*parsed, name) for name in self._listing if (parsed := names.parse_torn_name(name)) is not None]
         for base_offset, _, name in sorted(torn):
             path = f"{self._shared.directory}/{name}"
@@ -316,14 +316,14 @@ class _Planner:
             records = 0
             for position, batch in Salvage(segment, INT64_MAX, self._shared.new_state).batches():
                 if batch.base_offset < next_offset:
-                    continue  # written since, or before
+                    continue  # still in the log, or written again since
                 first = first if pieces else batch.base_offset
                 _add_piece(pieces, position, position + batch.header.size)
                 next_offset = batch.next_offset
                 records += batch.record_count
             segment.release()
             if pieces:
-                yield Returning(
+                yield RestoredSegment(
                     path=path,
                     base_offset=first,
                     next_offset=next_offset,
@@ -344,7 +344,7 @@ class _Planner:
                 log_start_offset=first,
                 high_watermark=end,
                 contiguous_from=max(end, after_losses),
-                # Nobody knows the one before; readers only ask whether it is another.
+                # The old generation is unknown; readers only check that it has changed.
                 generation=self._clock.now_ms() // 1000,
                 epochs=tuple(epochs),
             )
@@ -360,7 +360,7 @@ class _Planner:
 
 
 def _add_piece(pieces: list[Range], start: int, stop: int) -> None:
-    """Add a range, which may go on from the last one."""
+    """Add a range, joining it with the last one if they are adjacent."""
     if pieces and pieces[-1][1] == start:
         start = pieces.pop()[0]
     pieces.append((start, stop))
@@ -368,18 +368,18 @@ def _add_piece(pieces: list[Range], start: int, stop: int) -> None:
 
 # ---------------------------------------------------------------- what was promised
 
-# The recovery point and the watermark, and the end of the last segment where the log was closed. They are the same but
-# where the log was being written; any two that are the same stand for what was synced.
+# The recovery point, the high watermark, and after a clean close the end of the last segment. They are equal except
+# while the log is being written. Two that are equal prove a synced offset.
 _ENDS: Final = re.compile(rb"^(?:recovery_point|high_watermark|active \d{1,19}) (\d{1,19})\b", re.MULTILINE)
 
 
 def promised_offset(files: Files, directory: str, *, inherited: Checkpoint | None) -> int:
-    """Return the offset below which all was promised durable, as far as anything but a damaged checkpoint says.
+    """Return the offset below which all records were promised durable, without trusting a damaged checkpoint.
 
-    What is asked was written after a sync of what it speaks of: seals, snapshots of producers, a published watermark, a
-    broker's checkpoint in the root, and the damaged checkpoint itself where two of its numbers agree. So the answer may
-    be too low, if nothing is left that says. A watermark that is set by hand may be ahead of the sync; what it showed
-    to readers and is gone then counts as lost, and is not given to other records either.
+    The sources were written after a sync: seals, producer snapshots, a published watermark, a broker's checkpoint in
+    the root, and the damaged checkpoint itself if two of its numbers agree. The result may be too low if no source is
+    left. A manual watermark may be ahead of the sync; records that it exposed and that are gone then count as lost, and
+    their offsets are not reused.
     """
     ends = [0 if inherited is None else inherited.recovery_point]
     for name in files.list(directory):
@@ -393,7 +393,7 @@ def _promised_by(files: Files, directory: str, name: str) -> Iterator[int]:
         if published is not None and published[0] == EXPLICIT:
             yield published[1]
     elif name == names.CHECKPOINT:
-        # One place that has rotted does not change two numbers to the same.
+        # A single damaged byte cannot make two different numbers equal.
         ends = [int(end) for end in _ENDS.findall(files.read_file(f"{directory}/{name}"))]
         yield from (end for end in ends if ends.count(end) > 1 and end <= INT64_MAX)
     else:

@@ -1,11 +1,10 @@
-"""Doing what the plan of a repair says. Nothing is thrown away.
+"""Carrying out the plan of a repair. No bytes are thrown away.
 
-Recovery refuses what was promised durable and is damaged. A repair is what its owner may choose then, if there is no
-copy to restore. The bytes that are taken out lie in `<base>.<position>.damaged`, and what was lost is listed in
-`seeklog-losses`.
+Recovery refuses a log whose promised records are damaged. If there is no copy to restore, the owner may choose a
+repair. The removed bytes are kept in `<base>.<position>.damaged`, and the lost offsets are listed in `seeklog-losses`.
 
-Each step is durable before the next: what may not be synced yet, evidence, the checkpoint that makes the gaps lawful,
-and each segment by the three names that compaction uses. After a crash the next repair finds what is left to do.
+Each step is durable before the next: segments that may not be synced, evidence, the checkpoint that allows the gaps,
+and each segment under the three names that compaction uses. After a crash, the next repair finds what is left to do.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ def repair(
     clock: Clock | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> RepairPlan:
-    """Mend a partition, and return what was done. It must not be open for writing.
+    """Repair a partition that is not open for writing; return what was done.
 
-    After a crash in the middle, the log is damaged as before or partly mended; repair it again.
+    After a crash, the log is damaged as before or partly repaired. Repair it again.
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-    finished_later = "the next repair finishes what was begun"
+    finished_later = "the next repair completes it"
     room = f"it takes as much as the segments that are rewritten; {finished_later}"
     with translated(f"{path} cannot be repaired", when_full=room, advice=finished_later):
-        check_is_there(files, path)  # before a lock file is made there
+        check_is_there(files, path)  # before creating a lock file
         with lock_lone_directory(files, path):
             shared = Shared(files, path, config, writable=True)
             _complete_compaction(shared)
@@ -71,7 +70,7 @@ def repair(
                 _Work(shared, done, clock, advance).run()
             shared.clear()
         if done.is_needed and names.CHECKPOINT in files.list(path):
-            # Opened as by its next writer, so that all that is made of the segments is made now.
+            # Open it as the next writer would, so that everything derived from the segments is written now.
             partition = names.parse_partition_name(os.path.basename(path)) or TopicPartition("log", 0)
             host = Host(source=partition, open_segments=OpenSegments(16), inherited=lambda: inherited)
             Log(path, config=config, files=files, clock=clock, background=False, host=host).close()
@@ -79,9 +78,9 @@ def repair(
 
 
 def _complete_compaction(shared: Shared) -> None:
-    """Complete what a crash has interrupted."""
+    """Complete a compaction that a crash interrupted."""
     files, listing = shared.files, shared.files.list(shared.directory)
-    # What is seen here may not be on the disk yet, and nothing is removed on the word of what is not.
+    # The directory entries may not be durable yet; sync them before deleting anything that depends on them.
     files.sync_directory(shared.directory)
     if any(name.endswith((names.SWAP, names.CLEANED)) for name in listing):
         complete_swaps(shared, listing, list_segments(shared, listing))
@@ -90,7 +89,7 @@ def _complete_compaction(shared: Shared) -> None:
 
 
 class _Work:
-    """A plan that is being done."""
+    """The execution of a plan."""
 
     def __init__(self, shared: Shared, plan: RepairPlan, clock: Clock, advance: Callable[[int], None] | None) -> None:
         self._shared = shared
@@ -121,16 +120,16 @@ class _Work:
             if plan.roll_at is not None:
                 ActiveSegment.create(self._shared, plan.roll_at).close_files()
                 self._files.sync_directory(self._directory)
-            for back in plan.returning:
-                self._rewrite(back.base_offset, back.path, back.pieces, can_seal=False)
+            for restored in plan.restored:
+                self._rewrite(restored.base_offset, restored.path, restored.pieces, can_seal=False)
         except OSError:
             swap.drop_cleaned(self._shared)
             raise
 
     def _sync(self, path: str) -> None:
-        """Make a segment durable before anything is said of it: that it is, that a gap is lawful, what was lost.
+        """Sync a segment before anything is recorded that depends on it.
 
-        It is written once more, as in recovery: pages of a sync that failed read back fine and are lost later.
+        It is first rewritten in place, as in recovery: after a failed sync, pages read back fine but may be lost later.
         """
         files, handle = self._files, Handle(self._files, path, write=True)
         for position in range(0, files.size(handle.number), SCAN_CHUNK):
@@ -142,9 +141,10 @@ class _Work:
     def _keep_evidence(self) -> None:
         for segment in self._plan.segments:
             handle = Handle(self._files, segment.path)
-            for each in segment.quarantines:
-                data = self._files.read(handle.number, each.stop - each.start, each.start)
-                write_evidence(self._shared, partial(names.damaged_name, segment.base_offset, each.start), data)
+            for quarantine in segment.quarantines:
+                start, stop = quarantine.start, quarantine.stop
+                data = self._files.read(handle.number, stop - start, start)
+                write_evidence(self._shared, partial(names.damaged_name, segment.base_offset, start), data)
         if self._plan.has_damaged_checkpoint:
             data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
             replace_file(self._files, self._directory, names.CHECKPOINT + names.DAMAGED, data)
@@ -155,7 +155,7 @@ class _Work:
     # ------------------------------------------------------------ segments
 
     def _rewrite(self, base_offset: int, path: str, pieces: Iterable[Range], *, can_seal: bool) -> None:
-        """Put a segment of bytes that are copied from a file in its place."""
+        """Replace a segment by ranges of bytes copied from a file."""
         cleaned = self._shared.path(base_offset, names.LOG) + names.CLEANED
         size = self._copy(path, cleaned, pieces)
         written = Segment(self._shared, base_offset, size=size, next_offset=INT64_MAX, seal=None)
@@ -164,7 +164,7 @@ class _Work:
         state = written.scan_all(sums=sums)
         written.release()
         if state.problem is not None or state.size != size:
-            raise UsageError(f"{path}: what is whole of it does not make a segment; nothing of it was changed")
+            raise UsageError(f"{path}: its whole batches do not form a segment; it was not changed")
         state.finish_times()
         aborted = read_if_exists(self._files, self._shared.path(base_offset, names.TRANSACTION_INDEX)) or b""
         follows = self._next_base(base_offset) if can_seal else None
@@ -174,7 +174,7 @@ class _Work:
         swap.complete(self._shared, base_offset, [base_offset], has_sides=True)
 
     def _copy(self, source: str, target: str, pieces: Iterable[Range]) -> int:
-        """Write a file of parts of another, and sync it; return its size."""
+        """Write a file from ranges of another, and sync it; return its size."""
         files, size = self._files, 0
         read, write = Handle(files, source), Handle(files, target, write=True, create=True)
         files.truncate(write.number, 0)
@@ -187,7 +187,7 @@ class _Work:
         return size
 
     def _reseal(self, base_offset: int) -> None:
-        """Write the indexes and the seal of a whole segment anew."""
+        """Rebuild the indexes and the seal of a whole segment."""
         size = self._files.file_size(self._shared.path(base_offset, names.LOG))
         segment = Segment(self._shared, base_offset, size=size, next_offset=INT64_MAX, seal=None)
         sums = PageSums()
@@ -203,7 +203,7 @@ class _Work:
         self._files.sync_directory(self._directory)
 
     def _next_base(self, base_offset: int) -> int | None:
-        """Return where the segment after one begins, or will; None: it gets no seal, as the last one, or a broker's."""
+        """Return the next segment's base offset, existing or planned; None for the last one and in a broker's log."""
         if not self._is_ours:
             return None
         found = filter(None, map(names.parse_segment_name, self._files.list(self._directory)))
@@ -211,7 +211,7 @@ class _Work:
         return min(bases, default=self._plan.roll_at)
 
     def _seal_of(self, state: SegmentState, sums: PageSums, *, follows: int) -> Seal:
-        """Return a segment's new seal, which keeps what an older one says that the batches do not."""
+        """Return a segment's new seal. Facts that are not in the batches are taken from the old seal."""
         old = read_seal(self._files, self._directory, state.base_offset)
         return seal_of(
             state,

@@ -1,7 +1,7 @@
-"""A segment's batches, scanned to the end of the file with a new start after every damage.
+"""Scanning a segment to the end of the file, restarting after every damage.
 
-Recovery stops at the first damage, because nothing after it may be believed. This scan is for those who want to know
-how much there is: it says what is wrong at each place, and goes on with the next whole batch.
+Recovery stops at the first damage, because nothing after it can be trusted. This scan measures the whole damage: it
+reports each one and continues with the next whole batch.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from seeklog.record.layout import ATTRIBUTES, HEADER_SIZE, MAGIC
 from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
-# More damages of one segment are not reported one by one: whoever has a hundred knows what to do.
+# The limit of damages reported for one segment.
 MAX_DAMAGES = 100
-# How often a segment is read over, at most, to find out which of the places where a batch may begin is one. Bytes that
-# claim to be large batches, one after the other, would otherwise be checked each to its end.
+# How often the scan may reread a segment's size while it tries possible starts of batches. Bytes that look like the
+# starts of many large batches would otherwise each be checked to the claimed end.
 MAX_EFFORT = 16
 _MAGIC_2 = b"\x02"
 
 
 @dataclass(slots=True, kw_only=True)
 class Damage:
-    """A place where a scan could not go on, and where it went on."""
+    """A place where the scan could not continue, and where it restarted."""
 
     kind: Kind
     start: int
     stop: int
-    """The position of the next whole batch, which is `start` where nothing but offsets is wrong; or the file's end."""
+    """The position of the next whole batch, or the end of the file. It equals `start` if only offsets are wrong."""
     offset: int
-    """The offset that should have come there."""
+    """The offset expected at `start`."""
     reason: str
     batches_before: int
     records_before: int
     next_offset: int | None = None
-    """The offset with which whole batches go on; None: none does."""
+    """The offset of the next whole batch, or None if there is none."""
     is_blank: bool = False
-    """Whether nothing but zeros follows."""
+    """Whether only zeros follow."""
 
 
 class Salvage:
-    """The scan of one segment: its damages, and the state that all of its whole batches add up to.
+    """The scan of one segment: its damages, and the total state of all its whole batches.
 
-    `new_state` gives the state of an empty segment. From `contiguous_from` on, a gap between batches is a damage.
-    `end_offset` is the offset after the last batch, where it is known from elsewhere.
+    `new_state` returns the state of an empty segment. From `contiguous_from` on, a gap between batches is damage.
+    `end_offset` is the offset after the last batch, if known from elsewhere.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Salvage:
         self._end_offset = end_offset
         self.damages: list[Damage] = []
         self.is_given_up = False
-        """Whether there were too many damages to go on to the end, or too many places to look at."""
+        """Whether the scan stopped early: too many damages, or too many possible starts of batches."""
         self._effort = MAX_EFFORT * segment.size
         self._new_state = new_state
         self.state = new_state(segment.base_offset)
@@ -87,14 +87,14 @@ class Salvage:
             self.state = self._resumed(damage.stop, damage.next_offset)
 
     def _scan(self, contiguous_from: int) -> None:
-        """Pass the bytes through the state: to the end, to damage, or to where the file ends before it should."""
+        """Pass bytes through the state up to the end, to damage, or to where the file ends too early."""
         with contextlib.suppress(LostRecords):
             for _, data, size in scan_into(self.state, self.segment, contiguous_from=contiguous_from):
                 if self._sums is not None:
                     self._sums.add(data, size)
 
     def _resumed(self, position: int, next_offset: int) -> SegmentState:
-        """Return the state with which the scan goes on at another place; counts and tables go on, too."""
+        """Return the state for continuing at another position, with the counts and tables so far."""
         saved = SavedState(*self.state.save())._replace(next_offset=next_offset, size=position)
         resumed = self._new_state(saved.base_offset)
         resumed.restore(tuple(saved), bytes(self.state.offset_table), bytes(self.state.time_table))
@@ -116,7 +116,7 @@ class Salvage:
         header = self._header_at(position)
         if state.problem is None:
             damage.kind = Kind.TRUNCATED
-            damage.reason = f"the last {self.segment.size - position} bytes are no whole batch"
+            damage.reason = f"the last {self.segment.size - position} bytes are not a whole batch"
         elif isinstance(state.problem, UnsupportedMagic):
             damage.kind = Kind.FORMAT
         elif header is not None and self._is_whole(position, header):
@@ -128,12 +128,12 @@ class Salvage:
         return damage
 
     def _explain_offsets(self, damage: Damage, header: BatchHeader) -> None:
-        """Say what is wrong about a whole batch: its own offsets, or those of others."""
+        """Explain the damage of a whole batch: its own offsets are wrong, or its neighbours'."""
         position = damage.start + header.size
         next_offset = damage.offset + header.last_offset_delta + 1
-        if self._goes_on(position, next_offset):
+        if self._continues(position, next_offset):
             damage.kind = Kind.OFFSET
-            damage.reason = f"base offset {header.base_offset}, but the batches around it leave {damage.offset} to it"
+            damage.reason = f"base offset {header.base_offset}, but its neighbours leave {damage.offset} to it"
             damage.stop, damage.next_offset = position, next_offset
             return
         if header.base_offset > damage.offset:
@@ -144,15 +144,15 @@ class Salvage:
             damage.reason = f"base offset {header.base_offset}, but the batch before ends with {damage.offset - 1}"
         damage.stop, damage.next_offset = damage.start, header.base_offset
 
-    def _goes_on(self, position: int, offset: int) -> bool:
-        """Tell whether what follows at `position` is the batch that begins with `offset`, or the end before it."""
+    def _continues(self, position: int, offset: int) -> bool:
+        """Return whether a whole batch at `position` starts with `offset`, or the segment ends there."""
         if position >= self.segment.size:
             return offset == self._end_offset
         following = self._header_at(position)
         return following is not None and following.base_offset == offset and self._is_whole(position, following)
 
     def _resume_after(self, damage: Damage, header: BatchHeader | None) -> None:
-        """Find the next whole batch: where the damaged one claims to end, or anywhere after its beginning."""
+        """Find the next whole batch: at the claimed end of the damaged one, or anywhere after its start."""
         claimed = [damage.start + header.size] if header is not None else []
         for position in (*claimed, *self._candidates(damage.start + 1)):
             found = self._header_at(position)
@@ -164,7 +164,7 @@ class Salvage:
                 return
             if self._is_whole(position, found):
                 damage.stop, damage.next_offset = position, found.base_offset
-                # A log that ended here would have nothing after it.
+                # The damage is not a torn end, because a whole batch follows.
                 damage.kind = Kind.HEADER if damage.kind is Kind.TRUNCATED else damage.kind
                 return
         damage.is_blank = self._is_blank_from(damage.start)
@@ -172,7 +172,7 @@ class Salvage:
     # ------------------------------------------------------------ looking at bytes
 
     def _header_at(self, position: int) -> BatchHeader | None:
-        """Return the header of the batch that begins at `position` and ends in the file, or None."""
+        """Return the header of the batch that starts at `position` and ends within the file, or None."""
         try:
             header = read_header(self.segment.read(HEADER_SIZE, position))
         except CorruptionError:
@@ -180,7 +180,7 @@ class Salvage:
         return header if header.size <= self.segment.size - position else None
 
     def _is_whole(self, position: int, header: BatchHeader) -> bool:
-        """Tell whether a batch passes every check but that of what came before it."""
+        """Return whether a batch passes every check that does not depend on the batches before it."""
         data = self.segment.read(header.size, position)
         return self._new_state(self.segment.base_offset).scan(data, INT64_MAX) == header.size
 
@@ -188,7 +188,7 @@ class Salvage:
         return crc32c(self.segment.read(header.size, position)[ATTRIBUTES:]) != header.crc
 
     def _candidates(self, start: int) -> Iterator[int]:
-        """Yield where a batch may begin: a magic byte, and before it an offset and a length that can be."""
+        """Yield possible starts of batches: a magic byte after a plausible offset and length."""
         lowest, highest = self.segment.base_offset, self.segment.base_offset + INT32_MAX
         for at in range(start, self.segment.size, SCAN_CHUNK):
             data = self.segment.read(SCAN_CHUNK + MAGIC, at)
@@ -205,10 +205,10 @@ class Salvage:
         chunks = (self.segment.read(SCAN_CHUNK, at) for at in range(start, self.segment.size, SCAN_CHUNK))
         return not any(chunk.strip(b"\0") for chunk in chunks)
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ results
 
-    def places(self) -> Iterator[tuple[int, int] | Damage]:
-        """Yield what stands in the file, in order: whole batches, as [start, stop) in bytes, and damages."""
+    def parts(self) -> Iterator[tuple[int, int] | Damage]:
+        """Yield the parts of the file in order: ranges of whole batches, as [start, stop) in bytes, and damages."""
         position = 0
         for damage in self.damages:
             if damage.start > position:
@@ -220,30 +220,30 @@ class Salvage:
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """Yield (position, batch) of every whole batch."""
-        for place in self.places():
-            if not isinstance(place, Damage):
-                yield from read_batches(self.segment, *place)
+        for part in self.parts():
+            if not isinstance(part, Damage):
+                yield from read_batches(self.segment, *part)
 
     def has_read(self, position: int) -> bool:
-        """Tell whether a batch that starts at `position` would have been seen."""
+        """Return whether a batch that starts at `position` would have been read."""
         return not any(
             damage.start <= position and (position < damage.stop or self._is_open(damage)) for damage in self.damages
         )
 
     def has_read_offset(self, offset: int) -> bool:
-        """Tell whether a batch with this offset would have been seen."""
+        """Return whether a batch with this offset would have been read."""
         return not any(
             damage.offset <= offset and (self._is_open(damage) or offset < (damage.next_offset or 0))
             for damage in self.damages
         )
 
     def _is_open(self, damage: Damage) -> bool:
-        """Tell whether nothing after a damage was read."""
+        """Return whether nothing after a damage was read."""
         return damage.next_offset is None or (damage is self.damages[-1] and self.is_given_up)
 
 
 def read_batches(segment: Segment, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
-    """Yield (position, batch) of batches that are known to be whole."""
+    """Yield (position, batch) for batches that are known to be whole."""
     position, origin, data = start, start, b""
     while position < stop:
         at = position - origin

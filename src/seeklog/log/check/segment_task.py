@@ -1,4 +1,4 @@
-"""One segment to inspect, and what was known of it when the inspection was planned."""
+"""One segment to inspect, with the facts known when the inspection was planned."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from seeklog.record.saved_state import SavedState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTask:
-    """A segment and what its partition says of it. It can be sent to another process."""
+    """A segment, and what its partition promises about it. It can be sent to another process."""
 
     directory: str
     base_offset: int
     path: str
     size: int
     next_base_offset: int | None
-    """Where the next segment starts; None: this is the last one."""
+    """The base offset of the next segment; None for the last one."""
     gap_from: int | None
-    """From where on an archive declares offsets to be missing, up to the next segment. None: nowhere."""
+    """The first offset, before the next segment, that an archive declares missing; None: none."""
     recovery_point: int | None
-    """Records below it were promised durable. None: nothing says."""
+    """Records below it were promised durable; None if unknown."""
     contiguous_from: int
     is_ours: bool
     is_live: bool
-    """Whether a writer was at it: its last batch may be half written."""
+    """Whether a writer was active: the last batch may be incomplete."""
     saved: SavedState | None
-    """What a clean close noted of it."""
+    """The state recorded by a clean close."""
     listed: tuple[FileStatus | None, ...]
-    """Its log and both index files as they were when the inspection was planned."""
+    """The status of its log and both index files when the inspection was planned."""
     config: LogConfig
 
     @property
@@ -42,22 +42,22 @@ class SegmentTask:
 
     @property
     def is_swap(self) -> bool:
-        """Whether a compaction had finished it and not yet given it its name."""
+        """Whether a compaction finished the segment but did not give it its final name."""
         return self.path.endswith(names.SWAP)
 
     @property
     def end_offset(self) -> int | None:
-        """The offset that the segment should end before, where anything says."""
+        """The offset at which the segment should end, if known."""
         if self.next_base_offset is None and self.saved is not None:
             return self.saved.next_offset
         return self.next_base_offset if self.gap_from is None else self.gap_from
 
     def is_promised(self, offset: int) -> bool:
-        """Tell whether the record with this offset was promised durable."""
+        """Return whether the record with this offset was promised durable."""
         return self.recovery_point is not None and offset < self.recovery_point
 
     def is_growing(self, segment: Segment) -> bool:
-        """Tell whether a writer is at it, or has been since the inspection was planned."""
+        """Return whether a writer is active, or has been since the inspection was planned."""
         return self.is_last and (self.is_live or segment.shared.files.size(segment.handle().number) > self.size)
 
     def segment_in(self, shared: Shared) -> Segment:
@@ -79,7 +79,7 @@ class SegmentTask:
         position: int | None = None,
         offset: int | None = None,
     ) -> Finding:
-        """Return a finding about this segment, in its log unless the suffix of another file is given."""
+        """Return a finding about this segment, in its log or in the file with the given suffix."""
         return Finding(
             kind=kind,
             severity=severity,

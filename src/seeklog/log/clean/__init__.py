@@ -1,1 +1,1 @@
-"""What takes records away: retention, deletion, compaction."""
+"""Removing records: retention, deletion, compaction."""

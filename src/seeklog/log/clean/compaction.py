@@ -1,19 +1,19 @@
-"""Compaction: of each key the latest record stays, with its offset; what older ones there are goes. Kafka's rules.
+"""Compaction keeps the latest record of each key, at its offset, by Kafka's rules.
 
-The log has a clean part, in which no key comes twice, and a dirty one after it, appended since. A round reads the
-dirty part and notes the last offset of each key in a map of bounded size; then it copies every segment up to where
-the map reaches, without the records that the map has later ones of. When the map was full before the end of the dirty
-part, another round goes on from there. `BatchFilter` says what stays of a batch.
+The log has a clean part, in which every key is unique, and after it a dirty part, appended since. A round reads the
+dirty part and stores the last offset of each key in a map of bounded size. It then copies every segment up to the end
+of the mapped range, leaving out the records for which the map has a later one (see `BatchFilter`). If the map fills up
+before the end of the dirty part, another round continues from there.
 
-What is never touched: the segment that is appended to, anything at or above the high watermark or the first offset of
-a transaction that has not ended, or younger than `min_compaction_lag_ms`. What transactions leave behind goes by the
-rules in `ended`. Records below a segment's `clean_offset`, which its seal keeps, were in some map: so the clean
-part ends where the first seal says less than its segment's end. If a crash or another program loses that, more is read
-the next time, and nothing else. Segments are copied from the oldest to the newest. Thus a tombstone never goes before
-what it deletes.
+Compaction never touches the active segment, records at or above the high watermark or the first offset of an open
+transaction, or records younger than `min_compaction_lag_ms`. `transaction_index` has the rules for transactions.
+Records below a segment's `clean_offset`, which its seal stores, were in some map. The clean part therefore ends in the
+first segment whose seal has a `clean_offset` below the end of the segment. If a crash or another program loses that
+value, the next compaction only reads more. Segments are copied from the oldest to the newest, so a tombstone is never
+dropped before the records that it deletes.
 
-First everything is decided by functions of plain facts, then done. Neither appends nor readers wait for a compaction;
-only a swap, of a few renames, holds the lock that retention and syncs take.
+Pure functions decide first; then the work is done. Neither appends nor readers wait for a compaction. Only a swap,
+which is a few renames, holds the lock that retention and syncs take.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seeklog.log.reading import locate
 from seeklog.log.segment import Segment, check_fits, cut_short, seal_of
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal
-from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
+from seeklog.log.side.transaction_index import TransactionHistory, Verdicts
 from seeklog.log.view import View
 from seeklog.record.batch import read_header
 from seeklog.record.compaction import BatchFilter
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-# log.cleaner.dedupe.buffer.size
+# Kafka's log.cleaner.dedupe.buffer.size.
 BUFFER_BYTES: Final = 128 << 20
 READ_CHUNK: Final = 1 << 20
 # The map is full at four fifths of its slots.
@@ -63,15 +63,15 @@ _SLOTS_PER_RECORD: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What compaction must know of a sealed segment to decide over it."""
+    """The facts about a sealed segment from which compaction decides."""
 
     base_offset: int
     next_offset: int
-    """Where the next segment begins."""
+    """The base offset of the next segment."""
     size: int
     record_count: int
     clean_offset: int
-    """Where its dirty part begins; its end if it has none."""
+    """The start of its dirty part; its end if it has none."""
     first_timestamp_ms: int
     max_timestamp_ms: int
     offset_index_size: int = 0
@@ -84,15 +84,15 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """How much there is to do."""
+    """How much there is to compact."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """Nothing from here on is touched."""
+    """Compaction touches nothing from here on."""
     clean_bytes: int
     dirty_bytes: int
     overdue_ms: int
-    """For how long a dirty record has been older than `max_compaction_lag_ms`; 0: none is."""
+    """How long a dirty record has exceeded `max_compaction_lag_ms`; 0: none has."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -100,14 +100,14 @@ class Cleanable:
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Tell by Kafka's rule whether it is worth the work."""
+        """Return, by Kafka's rule, whether a compaction is worth the work."""
         return self.dirty_bytes > 0 and (self.dirty_ratio > config.min_cleanable_dirty_ratio or self.overdue_ms > 0)
 
 
 def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, config: LogConfig) -> Cleanable:
-    """Say what compaction may touch of the sealed segments, oldest first, that end at or below `stop_offset`.
+    """Return what compaction may touch of the sealed segments below `stop_offset`, which are ordered by offset.
 
-    A segment that began in the future, by a clock that was wrong, is overdue by nothing.
+    A segment whose first timestamp is in the future is never overdue.
     """
     start = sealed[0].base_offset if sealed else stop_offset
     uncleanable = first_dirty = start
@@ -131,7 +131,7 @@ def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, con
 
 
 def can_join(state: SegmentState, facts: SegmentFacts, config: LogConfig) -> bool:
-    """Tell whether a segment still fits after what was copied into a new one, were nothing of it to go."""
+    """Return whether a segment would fit after the copied ones, even if all its records were kept."""
     return (
         state.size + facts.size <= config.segment_bytes
         and len(state.offset_table) + facts.offset_index_size <= config.segment_index_bytes
@@ -145,7 +145,7 @@ def can_join(state: SegmentState, facts: SegmentFacts, config: LogConfig) -> boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What a compaction has done. The figures are those of the segments that it looked at."""
+    """The result of a compaction. The numbers cover the segments that it examined."""
 
     rounds: int = 0
     segments_before: int = 0
@@ -155,7 +155,7 @@ class Compacted:
     bytes_before: int = 0
     bytes_after: int = 0
     keyless_records: int = 0
-    """Records without key, from before the log was compacted: they went, as in Kafka."""
+    """Dropped records without a key, from before the log was compacted; Kafka drops them too."""
     first_dirty_offset: int = 0
     """Everything below is clean."""
 
@@ -165,12 +165,12 @@ class Compacted:
 
 
 def cleanable(partition: Partition | Observer) -> Cleanable:
-    """Return how much there is to compact in a partition by now."""
+    """Return how much there is to compact in a partition."""
     return _assess(partition, _facts(partition), stop_offset=partition.last_stable_offset)
 
 
 def clean_offset_of(view: View) -> int | None:
-    """Return up to where seals say that the log was compacted; None: nowhere."""
+    """Return the offset up to which the log is compacted according to its seals, or None."""
     start = clean = view.bases[0]
     for segment, following in pairwise(view.segments):
         if segment.seal is None:
@@ -182,9 +182,9 @@ def clean_offset_of(view: View) -> int | None:
 
 
 def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentFacts]:
-    """Return the facts as they are if a broker's cleaner has come to an offset, where no seal says anything.
+    """Return the facts with the clean offset that a broker's cleaner reported, for segments without one in their seal.
 
-    An offset after the segments is that of another log.
+    An offset after the last segment is ignored: it belongs to another log.
     """
     if not sealed or clean_offset > sealed[-1].next_offset:
         return list(sealed)
@@ -194,10 +194,10 @@ def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentF
 
 
 def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_due: bool = False) -> Compacted:
-    """Compact what may be compacted, in as many rounds as it takes; a second call waits for the first.
+    """Compact everything that may be compacted, in as many rounds as needed; a second call waits for the first.
 
-    Memory is bounded by `buffer_bytes` for the map, and some megabytes. After a crash, or an error, the segments that
-    were done are done, and the next call goes on.
+    Memory is bounded by `buffer_bytes` for the map, plus some megabytes. Segments finished before a crash or an error
+    stay compacted, and the next call continues after them.
     """
     if buffer_bytes < 2 * SLOT_SIZE:
         raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
@@ -207,8 +207,8 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
         run = _Run(partition, buffer_bytes)
         todo = run.cleanable()
         if only_if_due:
-            # A broker's checkpoint may be too high for its log, and then a tombstone would go before what it deletes.
-            # So it says whether there is enough to do; what is done begins where seals say.
+            # A broker's checkpoint may be too high for this log; trusting it could drop a tombstone too early. It only
+            # decides whether a compaction is due; the work starts at the offset in the seals.
             advised = _assess(
                 partition, _advised(before, partition.shared.cleaned), stop_offset=partition.last_stable_offset
             )
@@ -225,11 +225,11 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
                 run.goal = min(run.goal, todo.first_uncleanable_offset)
                 continue
             except FileNotFoundError as error:
-                # Retention may have been quicker; what is left is begun again.
+                # Retention may have deleted the segment; the compaction then continues with the others.
                 if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
                     raise
             except (CorruptionError, Truncated):
-                # And so may a truncation: what it has cut was read with a hole.
+                # A truncation may have cut the bytes that were being read.
                 if not run.is_void:
                     raise
             is_void = run.is_void
@@ -265,7 +265,7 @@ def _sealed(partition: Partition | Observer) -> list[tuple[Segment, Seal]]:
     for segment in partition.view.segments:
         seal = segment.seal
         if seal is None and not segment.shared.writable and segment is not partition.view.last:
-            # An open to write, as by a compaction, would seal it.
+            # A writer would seal it on open; so would a compaction.
             seal = seal_of(segment.scan_all(), sealed_at_ms=0)
         if seal is None:
             break
@@ -281,7 +281,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
             size=segment.size,
             record_count=seal.record_count,
             clean_offset=max(segment.base_offset, seal.clean_offset),
-            # The age of the first record matters only where one may be overdue.
+            # Reading the first timestamp is worthwhile only if a record can be overdue.
             first_timestamp_ms=_first_timestamp(segment) if partition.config.max_compaction_lag_ms < INT64_MAX else -1,
             max_timestamp_ms=seal.max_timestamp_ms,
             offset_index_size=_size_of(segment, names.OFFSET_INDEX),
@@ -292,7 +292,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
 
 
 def _size_of(segment: Segment, suffix: str) -> int:
-    """Return the size of an index file; one that is missing is rebuilt when it is needed."""
+    """Return the size of an index file, or 0 if it is missing: it is rebuilt when needed."""
     try:
         return segment.shared.files.file_size(segment.shared.path(segment.base_offset, suffix))
     except FileNotFoundError:
@@ -300,12 +300,12 @@ def _size_of(segment: Segment, suffix: str) -> int:
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """Return when a segment began: as Kafka has it, the largest timestamp of its first batch."""
+    """Return the start time of a segment. As in Kafka, it is the largest timestamp of its first batch."""
     return read_header(segment.read(HEADER_SIZE, 0)).max_timestamp_ms if segment.size else -1
 
 
 class _Unstable(Exception):
-    """The batches show a transaction that has not ended, in what was to be compacted."""
+    """A transaction is still open in the range to be compacted."""
 
 
 class _Run:
@@ -316,54 +316,54 @@ class _Run:
         self._shared = partition.shared
         self._limit = partition.config.max_decompressed_bytes
         self._max_slots = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
-        # A writer of keys cannot know it, and so cannot make two of one hash.
+        # A random secret: clients cannot construct keys that collide.
         self._secret = os.urandom(SECRET_SIZE)
         self.goal = 0
-        """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
+        """The compaction ends here: what is dirty at its start. Appends continue meanwhile."""
         self.rounds = 0
         self.keyless = 0
-        self._ended: EndedTransactions | None = None
+        self._history: TransactionHistory | None = None
         self._bound = 0
         self._truncation_count = partition.remover.count_truncations()
 
     @property
     def is_void(self) -> bool:
-        """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
+        """Whether the log was cut since `cleanable`: the map and the transactions may then describe other records."""
         return self._partition.remover.count_truncations() != self._truncation_count
 
     def cleanable(self) -> Cleanable:
-        """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
+        """Return how much there is still to do. The next round starts from it."""
         partition = self._partition
         if self.is_void:
-            self._ended = None
+            self._history = None
             self._truncation_count = partition.remover.count_truncations()
         stop = partition.last_stable_offset
-        if self._ended is not None:
-            stop = min(stop, self._ended.first_unstable_offset)
+        if self._history is not None:
+            stop = min(stop, self._history.first_unstable_offset)
         return _assess(partition, _facts(partition), stop_offset=stop)
 
-    def _find_ended(self) -> EndedTransactions:
-        """Return how transactions ended, for all that is compacted in this round.
+    def _transaction_history(self) -> TransactionHistory:
+        """Return how transactions ended, for the whole range of this round.
 
-        What is known of producers would show those that have not; but much hangs on it, and the log is the truth.
+        The producer state also knows the open transactions, but the log is the authority, and an error would be costly.
         """
-        if self._ended is None or self._ended.stop_offset < self._bound:
-            ended = EndedTransactions(self._partition.high_watermark)
+        if self._history is None or self._history.stop_offset < self._bound:
+            history = TransactionHistory(self._partition.high_watermark)
 
             def note(data: bytes, position: int) -> tuple[int, bool]:
                 self._partition.remover.check_not_closing()
-                return note_transactions(data, 0, position, ended.stop_offset, self._limit, ended.note)
+                return note_transactions(data, 0, position, history.stop_offset, self._limit, history.note)
 
             for segment in self._partition.view.segments:
                 if _feed(segment, 0, note):
                     break
-            self._ended = ended
-        if self._ended.first_unstable_offset < self._bound:
+            self._history = history
+        if self._history.first_unstable_offset < self._bound:
             raise _Unstable
-        return self._ended
+        return self._history
 
     def round(self, todo: Cleanable) -> None:
-        """Map as much of the dirty part as there is room for, and copy all segments up to there."""
+        """Map as much of the dirty part as fits, and copy all segments up to there."""
         self._bound = todo.first_uncleanable_offset
         offset_map = self._map(todo)
         self._partition.remover.check_not_truncated(self._truncation_count)
@@ -371,9 +371,9 @@ class _Run:
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
             raise UsageError(
                 f"{self._partition.directory}: the batch at offset {todo.first_dirty_offset} has more keys than fit in "
-                f"a buffer of {self._max_slots * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
+                f"a buffer of {self._max_slots * SLOT_SIZE:,} bytes; pass a larger buffer_bytes; nothing was changed"
             )
-        verdicts = Verdicts(self._find_ended)
+        verdicts = Verdicts(self._transaction_history)
         last_offsets, last_epochs = self._partition.last_of_producers()
         filters = BatchFilter(
             offset_map,
@@ -393,8 +393,8 @@ class _Run:
                 swap.drop_cleaned(self._shared)
             if is_full(error):
                 raise DiskFull(
-                    f"{self._partition.directory}: no room to compact the segment of offset {facts[0].base_offset}, "
-                    "which takes as much as it keeps; nothing of it was changed"
+                    f"{self._partition.directory}: no room to compact the segment of offset {facts[0].base_offset}: "
+                    "the records that it keeps are written a second time; the segment was not changed"
                 ) from error
             raise
         self.rounds += 1
@@ -410,7 +410,7 @@ class _Run:
         records = sum(segment.seal.record_count for segment in dirty if segment.seal is not None)
         slots = min(self._max_slots, int(records * _SLOTS_PER_RECORD) + 2)
         offset_map = OffsetMap(slots, base_offset=start, secret=self._secret)
-        verdicts = Verdicts(self._find_ended)
+        verdicts = Verdicts(self._transaction_history)
 
         def note(data: bytes, position: int) -> tuple[int, bool]:
             self._partition.remover.check_not_closing()
@@ -423,9 +423,9 @@ class _Run:
         return offset_map
 
     def _copy(self, facts: Sequence[SegmentFacts], filters: BatchFilter, verdicts: Verdicts, end: int) -> int:
-        """Copy what stays of the first segments, as many as become one, and put that in their place.
+        """Copy the kept records of the first segments, as many as fit in one, and replace these segments.
 
-        Returns how many they were.
+        Returns the number of segments replaced.
         """
         files, shared = self._shared.files, self._shared
         sealed = {segment.base_offset: (segment, seal) for segment, seal in _sealed(self._partition)}
@@ -438,8 +438,7 @@ class _Run:
             kept = filters.take()
             if state.size + len(kept) > INT32_MAX:
                 raise UsageError(
-                    f"{old[0][0].path}: what is kept of it does not fit in one segment any more; "
-                    "nothing of it was changed"
+                    f"{old[0][0].path}: the records to keep no longer fit in one segment; it was not changed"
                 )
             if kept:
                 files.write(handle, kept, state.size)
@@ -476,10 +475,10 @@ class _Run:
         return max(1, len(old))
 
     def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int, state: SegmentState, sums: PageSums) -> None:
-        """Have the seal of a segment that loses nothing, and was copied as it is, say that its records were seen.
+        """Raise the clean offset in the seal of a segment that lost nothing.
 
-        A seal with gaps from before there were pages gets them, unless the log is not the one that was sealed: what
-        proves that stays.
+        A seal from before page checksums gets them if the segment has gaps, unless the log differs from the sealed one:
+        then the old seal stays, as evidence.
         """
         if seal.clean_offset < clean_offset:
             is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
@@ -500,7 +499,7 @@ class _Run:
         old = [segment for segment, _ in sealed]
         base_offset = state.base_offset
         state.finish_times()
-        # What retention counts from is when the records were sealed, not when they were copied.
+        # Retention counts from the time when the records were sealed, not copied.
         sealed_at_ms = max(seal.sealed_at_ms for _, seal in sealed)
         seal = seal_of(state, sealed_at_ms=sealed_at_ms, clean_offset=clean_offset, sums=sums)
         swap.write_sides(shared, state, seal, page_table=sums.table, aborted=aborted)
@@ -525,7 +524,7 @@ class _Run:
 
 
 def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[int, bool]]) -> bool:
-    """Hand the bytes of a segment over, in order; `take` returns how many of them it took, and whether to stop."""
+    """Pass the bytes of a segment to `take` in order, which returns the bytes it consumed and whether to stop."""
     wanted = READ_CHUNK
     while position < segment.size:
         data = segment.read(wanted, position)
@@ -541,7 +540,7 @@ def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[in
                 continue
         except CorruptionError as error:
             if error.path:
-                raise  # another segment's, which was read to judge over a batch of this one
+                raise  # from another segment, which was read to judge a batch of this one
             raise segment.located(error) from error
         position += taken
         wanted = READ_CHUNK

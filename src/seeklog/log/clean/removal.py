@@ -1,7 +1,7 @@
-"""What retention, `delete_before` and `truncate_to` take away: decided here, and carried out by `Partition`.
+"""Plans for retention, `delete_before` and `truncate_to`. `Partition` carries them out.
 
-Everything is a function of the segments of one moment, be the log open to write or not, and changes nothing. So the
-code that decides what goes can also report what would go.
+The plans are pure functions of the segments at one moment, whether the log is open for writing or not, so the same
+code reports what would be removed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from seeklog.record.segment_state import SegmentState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Records that go: those in [first_offset, next_offset)."""
+    """Removed records: those in [first_offset, next_offset)."""
 
     first_offset: int
     next_offset: int
     segment_count: int
-    """Segments that go whole. `delete_before` leaves the one that the new start lies in as it is."""
+    """Segments removed as a whole. `delete_before` keeps the segment that contains the new start."""
     size_bytes: int
-    """What the `.log` files lose."""
+    """The bytes removed from `.log` files."""
 
     @property
     def is_empty(self) -> bool:
@@ -36,12 +36,12 @@ class Removal:
 
 
 def segments_below(segments: Sequence[Segment], offset: int) -> list[Segment]:
-    """Return the segments that lie wholly below an offset; never the last."""
+    """Return the segments wholly below an offset; never the last."""
     return [segment for segment, following in pairwise(segments) if following.base_offset <= offset]
 
 
 def plan_delete(view: View, *, log_start_offset: int, offset: int) -> Removal:
-    """Say what goes when the start of the log is raised to `offset`."""
+    """Return what is removed if the log start offset is raised to `offset`."""
     if offset <= log_start_offset:
         return Removal(first_offset=log_start_offset, next_offset=log_start_offset, segment_count=0, size_bytes=0)
     doomed = segments_below(view.segments, offset)
@@ -56,7 +56,7 @@ def plan_delete(view: View, *, log_start_offset: int, offset: int) -> Removal:
 def plan_retention(
     view: View, *, log_start_offset: int, high_watermark: int, now_ms: int, config: LogConfig
 ) -> Removal:
-    """Say what goes when a log is rolled, if that is due, and retained by now."""
+    """Return what is removed if the log is rolled, if that is due, and then retained."""
     sealed = [_facts(segment, following.base_offset, now_ms) for segment, following in pairwise(view.segments)]
     last = view.last
     state = last.state if isinstance(last, ActiveSegment) else last.scan_all()
@@ -75,7 +75,7 @@ def plan_retention(
 
 
 def sealed_facts(view: View) -> list[SegmentFacts]:
-    """Return what retention must know of the segments of a log that is written: those that are sealed by now."""
+    """Return the facts that retention needs about the sealed segments of a log open for writing."""
     facts = []
     for segment, following in pairwise(view.segments):
         if segment.seal is None:
@@ -85,7 +85,7 @@ def sealed_facts(view: View) -> list[SegmentFacts]:
 
 
 def _facts(segment: Segment, next_offset: int, now_ms: int) -> SegmentFacts:
-    """Return the facts of a segment; one without a seal is sealed now, as an open to write would do it."""
+    """Return the facts of a segment. An unsealed one counts as sealed now, as opening for writing would do."""
     newest = segment.max_timestamp_ms()
     sealed_at_ms = now_ms if segment.seal is None else segment.seal.sealed_at_ms
     newest = segment.scan_all().max_timestamp if newest is None else newest
@@ -94,33 +94,33 @@ def _facts(segment: Segment, next_offset: int, now_ms: int) -> SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a log is cut: in which segment of its view, and what the bytes before that add up to."""
+    """The position of a cut: the index of its segment in the view, and the state of the kept part of the segment."""
 
-    place: int
+    index: int
     kept: SegmentState
 
     @property
     def end(self) -> int:
-        """The new end of the log: where compaction has left a hole before the batch, it ends with what is there."""
+        """The new end of the log. If compaction left a gap before the cut, the log ends before the gap."""
         return self.kept.next_offset
 
 
 def find_cut(view: View, offset: int) -> Cut:
-    """Return where the batch that holds `offset` begins, having checked all that is kept of its segment."""
+    """Return a cut before the batch that contains `offset`, after checking the kept part of its segment."""
     found = reading.seek(view, offset)
-    place = view.find(found.segment)
-    return Cut(place, view.segments[place].scan_to(found.position))
+    index = view.find(found.segment)
+    return Cut(index, view.segments[index].scan_to(found.position))
 
 
 def plan_truncation(view: View, *, log_end_offset: int, offset: int) -> Removal:
-    """Say what goes when the log is cut before the batch that holds `offset`."""
+    """Return what is removed if the log is cut before the batch that contains `offset`."""
     if offset >= log_end_offset:
         return Removal(first_offset=log_end_offset, next_offset=log_end_offset, segment_count=0, size_bytes=0)
     cut = find_cut(view, offset)
-    gone = view.segments[cut.place + 1 :]
+    gone = view.segments[cut.index + 1 :]
     return Removal(
         first_offset=cut.end,
         next_offset=log_end_offset,
         segment_count=len(gone),
-        size_bytes=view.segments[cut.place].size - cut.kept.size + sum(segment.size for segment in gone),
+        size_bytes=view.segments[cut.index].size - cut.kept.size + sum(segment.size for segment in gone),
     )

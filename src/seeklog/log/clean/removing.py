@@ -1,4 +1,4 @@
-"""What takes records away from a log that is written: truncation, deletion, retention, and the swaps of compaction."""
+"""Removing records from a log open for writing: truncation, deletion, retention, and the swaps of compaction."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ logger = logging.getLogger("seeklog")
 
 
 class Truncated(Exception):
-    """What is known of a log by its offsets is void: it was cut, and they may be those of other records."""
+    """The log was cut: facts known by its offsets may now describe other records."""
 
 
 class Remover:
-    """Takes records away from one partition. Any thread may call anything.
+    """Removes records from one partition. Thread-safe.
 
-    Takes the partition's `sync_lock` and, to change what appends go by, its `lock`.
+    Takes the partition's `sync_lock` and, to change the state that appends use, its `lock`.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -40,13 +40,13 @@ class Remover:
         self.truncation_count = 0
 
     def renew_locks(self) -> None:
-        """In a forked child: a thread that is not in it may have held them."""
+        """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._compacting = threading.Lock()
 
     # ------------------------------------------------------------ at the end
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batch that holds `offset` and all after it; return the new end of the log."""
+        """Remove the batch that contains `offset` and all after it; return the new log end offset."""
         log = self._partition
         with log.sync_lock, log.lock:
             log.gate.check()
@@ -59,42 +59,42 @@ class Remover:
             promises = log.promises
             producers = log.producers.rebuilt(log.view, end=end)
             recovery_point, high_watermark = min(log.recovery_point, end), min(log.high_watermark, end)
-            # Less is promised before less is there: a crash in between is then no loss.
+            # Lower the promises before the records: a crash in between is then no loss.
             promises.generation += 1
             promises.must_write(replace(log.checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark))
             log.recovery_point, log.high_watermark = recovery_point, high_watermark
             try:
                 if not log.follows_write:
-                    # The higher one is believed where it is found after a power loss.
+                    # After a power loss, the higher of this and the checkpoint's watermark is used.
                     log.publisher.publish(high_watermark, durable=True)
                 log.producers.forget_beyond(end)
                 with log.shared.replacing:
-                    # A reader that has found a seal in its place, and replaces it, is through; others find it gone.
-                    log.view = log.unsealed.cut(log.view, cut.place, cut.kept)
+                    # A reader that replaces a side file has finished; any later one finds the seal gone.
+                    log.view = log.unsealed.cut(log.view, cut.index, cut.kept)
                 trim_losses(log.files, log.directory, end=end)
             except OSError as error:
                 raise log.gate.fail("truncating", error) from error
             log.producers.state = producers
             log.log_end_offset = end
-            # Others may have appended what is kept, and wait for this.
+            # Other threads may wait for the sync of records that were appended before the cut and are kept.
             log.note_synced(end)
-            # The batch that the log started in may be cut, and so may all gaps that compaction has left.
+            # The cut may remove the batch that the log started in, and gaps left by compaction.
             log.log_start_offset = min(log.log_start_offset, end)
             promises.contiguous_from = min(promises.contiguous_from, end)
             log.commit.forget()
             promises.epochs.truncate(end)
             promises.generation += 1
-            # Last: a reader that has seen this count sees nothing that was cut.
+            # Last: a reader that sees this count sees no records that were cut.
             self.truncation_count += 1
             try:
-                # What is appended next may lie below the start that is on disk, among gaps or in epochs that were cut.
+                # Later appends may be below the start that is on disk, among gaps, or in epochs that were cut.
                 promises.write(log.checkpoint())
             except OSError as error:
                 raise log.gate.fail("truncating", error) from error
             return end
 
     def count_truncations(self) -> int:
-        """Return how often the log was cut. One that is under way ends first: it has cut already, and not counted."""
+        """Return the number of truncations, after waiting for one in progress: it may have cut without counting yet."""
         with self._partition.sync_lock:
             return self.truncation_count
 
@@ -106,7 +106,7 @@ class Remover:
     # ------------------------------------------------------------ at the start
 
     def delete_before(self, offset: int) -> int:
-        """Raise the start of the log to `offset` and delete the segments that lie wholly below it."""
+        """Raise the log start offset to `offset` and delete the segments wholly below it."""
         log = self._partition
         with log.sync_lock:
             log.gate.check()
@@ -119,7 +119,7 @@ class Remover:
                 try:
                     log.keep_producers_at(log.view.segments[log.view.find(offset)].base_offset)
                 except DiskFull as error:
-                    # What is deleted makes room; then it is tried again.
+                    # Deleting makes room; the next delete tries again.
                     logger.warning("%s", error)
                 log.promises.must_write(replace(log.checkpoint(), log_start_offset=offset))
                 log.log_start_offset = offset
@@ -136,7 +136,7 @@ class Remover:
             try:
                 log.unsealed.remove_files(segment)
             except OSError as error:
-                # The start offset already says that they are gone; the next open removes them.
+                # The log start offset is already raised past the segment; the next open deletes it.
                 logger.warning("%s: not deleted yet: %s", segment.path, error)
         try:
             log.producers.tidy(log.view, end=log.log_end_offset)
@@ -151,7 +151,7 @@ class Remover:
         with log.sync_lock:
             log.flush()
             with log.lock:
-                # A segment may have been the active one when the start was raised past its end.
+                # A segment may have been active when the log start offset was raised past its end.
                 dropped = self._drop_segments_below(log.log_start_offset)
             sealed = removal.sealed_facts(log.view)
             count = expired_count(
@@ -164,9 +164,9 @@ class Remover:
             return dropped + (self.delete_before(sealed[count - 1].next_offset) if count else 0)
 
     def roll_if_due(self) -> bool:
-        """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records.
+        """Roll the active segment if it spans `segment_ms`, or if retention would keep none of its records.
 
-        Appends roll by the timestamps that they bring; this is for a log that nobody appends to any more.
+        Appends roll by the timestamps of their records. This is for a log without appends.
         """
         log = self._partition
         now_ms = log.clock.now_ms()
@@ -181,30 +181,30 @@ class Remover:
 
     @contextlib.contextmanager
     def compacting(self) -> Iterator[None]:
-        """Hold this for a compaction: there is one at a time."""
+        """Run a compaction: only one at a time."""
         with self._compacting:
             self.check_not_closing()
             yield
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
-        """Hold this for a close: a compaction ends at its next look, and none begins."""
+        """Run a close: a running compaction stops at its next check, and no new one starts."""
         self._is_closing = True
         with self._compacting:
             yield
 
     def check_not_closing(self) -> None:
-        """Stop a compaction that a close waits for."""
+        """Stop a compaction if a close is waiting for it."""
         if self._is_closing:
             raise LogClosed(f"{self._partition.directory} is closed")
 
     def replace_segments(
         self, old: Sequence[Segment], new: Segment, *, truncation_count: int, install: Callable[[], None]
     ) -> bool:
-        """Put `new`, whose files `install` brings into place, where `old` are, which follow each other.
+        """Replace the adjacent segments `old` with `new`, whose files `install` renames into place.
 
-        False, and nothing was done, if they are no longer all there: retention was quicker. `Truncated` if the log was
-        cut since `truncation_count`: the offsets that `new` was made by may be those of other records.
+        Returns False and does nothing if retention has deleted some of them. Raises `Truncated` if the log was cut
+        since `truncation_count`: the offsets in `new` may then belong to other records.
         """
         log = self._partition
         promises = log.promises
@@ -215,7 +215,7 @@ class Remover:
                 return False
             before, end = promises.contiguous_from, old[-1].next_offset
             if before < end:
-                # Gaps are lawful before there are any: an open would otherwise take them for damage.
+                # Allow gaps before there are any: an open would otherwise treat them as damage.
                 promises.contiguous_from = end
                 try:
                     promises.must_write(log.checkpoint())
@@ -233,13 +233,13 @@ class Remover:
                 log.view = log.view.with_merged(old, new)
             for segment in old:
                 segment.release()
-            # Readers in other processes, whose last segment may be one of the old, start over.
+            # Readers in other processes start over: their last segment may have been replaced.
             promises.generation += 1
             promises.try_write(log.checkpoint())
             return True
 
     def renew_seal(self, segment: Segment, old: Seal, new: Seal, *, truncation_count: int, page_table: bytes) -> None:
-        """Put another seal beside a segment, unless that has gone or has a third one by now; see `replace_segments`."""
+        """Replace a segment's seal, unless the segment or its old seal is gone. Raises like `replace_segments`."""
         log = self._partition
         with log.sync_lock, log.shared.replacing:
             self.check_not_truncated(truncation_count)

@@ -1,10 +1,10 @@
 """Which segments retention may delete: a pure decision over facts, oldest segment first.
 
-Kafka's rules: by size, whole segments go while what is left still holds `retention_bytes`; by time, a segment
-goes when its newest record is older than `retention_ms`. The active segment, and anything at or above the
-high watermark, never goes. One thing is ours: a record stamped in the future would keep its segment for ever,
-so no segment counts as newer than the moment at which it was sealed. If that moment is in the future itself, the
-clock has been set back since: then it counts as no newer than the segment after it.
+Kafka's rules: by size, a segment is deleted if the rest still has `retention_bytes`; by time, if its newest record is
+older than `retention_ms`. The active segment is never deleted, nor a segment that ends above the high watermark. One
+rule is seeklog's: a record with a timestamp in the future would keep its segment forever, so no segment counts as newer
+than the time it was sealed. If that time is itself in the future, the clock was set back, and the segment counts as no
+newer than the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seeklog.record.segment_state import SegmentState
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What retention needs to know of a sealed segment."""
+    """The facts about a sealed segment that retention needs."""
 
     next_offset: int
     size: int
@@ -27,7 +27,7 @@ class SegmentFacts:
 
     @property
     def newest_ms(self) -> int:
-        """When its newest record is from, by its own word; when it was sealed, if none has a time."""
+        """The timestamp of its newest record, or the time of sealing if no record has a timestamp."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.sealed_at_ms
 
 
@@ -50,7 +50,7 @@ def expired_count(
 
 
 def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
-    """Return for each segment the time that its newest record counts with."""
+    """Return the time to use for each segment's newest record."""
     newest: list[int] = []
     following_ms: int | None = None
     for facts in reversed(sealed):
@@ -58,16 +58,16 @@ def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
         if sealed_at_ms > now_ms and following_ms is not None:
             sealed_at_ms = following_ms
         following_ms = sealed_at_ms
-        # The seal speaks for what claims to come from the future. It does not speak for the rest: the clock may have
-        # stood in the past when it was made.
+        # The time of sealing limits only timestamps in the future. It must not limit others: the clock may have been
+        # slow when the segment was sealed.
         newest.append(facts.newest_ms if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))
     newest.reverse()
     return newest
 
 
 def is_roll_due(state: SegmentState, *, now_ms: int, config: LogConfig) -> bool:
-    """Tell whether a segment that may see no more appends rolls: it spans `segment_ms`, or is all too old."""
+    """Return whether a segment without appends must roll: it spans `segment_ms`, or all its records have expired."""
     if not state.size or state.max_timestamp < 0:
-        return False  # it has no record, or none with a time
+        return False  # no record has a timestamp
     has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp
     return has_expired or now_ms - state.first_timestamp > config.roll_ms

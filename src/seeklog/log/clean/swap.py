@@ -1,15 +1,15 @@
-"""Putting a compacted segment in the place of those that it was made of: a crash leaves either the old or the new.
+"""Replacing segments with a compacted one. A crash leaves either the old segments or the new one.
 
-The files go through three names, in this order, each step durable before the next:
+The files get three names in turn; each step is durable before the next:
 
-    <base>.log.cleaned   being written; a crash drops it. With it `.index .timeindex .seal`, and `.txnindex` if need be.
-    <base>.log.swap      finished: from here on it counts, and the segments that it stands for do not
-    <base>.log           in place
+    <base>.log.cleaned   being written; deleted after a crash. Also `.index .timeindex .seal` and, if needed,
+    `.txnindex`. <base>.log.swap      finished: it is now valid, and the segments that it replaces are not <base>.log
+    in place
 
-The rename of the last `.cleaned` to `.swap` is the commit: Kafka's rule, which `recovery` follows, is that a `.swap`
-counts unless a `.cleaned` of the same base or a lower one is there. Therefore none may be left from before. The other
-segments that the swap stands for are gone for good before it gets its name, because nothing would distinguish them
-then; the one that has its number is replaced by the rename. The old seal must be gone before, too.
+The rename of the last `.cleaned` to `.swap` is the commit. By Kafka's rule, which `recovery` follows, a `.swap` is
+valid unless there is a `.cleaned` with the same base or a lower one, so no `.cleaned` may be left over from before. The
+other replaced segments must be deleted before the swap gets its final name, because they could not be told apart
+afterwards; the segment with the same base is replaced by the rename. The old seal must be deleted first, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
 from seeklog.record.segment_state import SegmentState
 
-# The seal goes first: a reader of an index of the new segment finds that the seal is another, too.
+# The seal first: a reader of the new segment's index then sees that the seal has changed, too.
 _IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffix != names.SEAL))
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
 
@@ -32,12 +32,12 @@ SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACT
 def write_sides(
     shared: Shared, state: SegmentState, seal: Seal | None, *, page_table: bytes = b"", aborted: bytes = b""
 ) -> None:
-    """Write what goes beside a finished `.log.cleaned`, and sync it. `aborted` is the index of aborted transactions.
+    """Write and sync the side files of a finished `.log.cleaned`. `aborted` is the index of aborted transactions.
 
-    The last segment of a log has no seal, and none of a broker's has one.
+    The last segment of a log has no seal, nor has any segment of a broker.
 
-    Where there was such an index an empty one is written, too: after a crash nothing else distinguishes the old from
-    the new, and an entry without its marker would have consumers skip what is committed later.
+    If the old segment had a transaction index, an empty one is written too. After a crash nothing else distinguishes
+    the old index from the new, and an entry without its marker would make consumers skip committed records.
     """
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),
@@ -63,14 +63,14 @@ def write_cleaned(shared: Shared, base_offset: int, suffix: str, data: bytes) ->
 
 
 def drop_cleaned(shared: Shared) -> None:
-    """Remove every `.cleaned` file. Durable with the next sync of the directory."""
+    """Delete every `.cleaned` file. Durable after the next sync of the directory."""
     for name in shared.files.list(shared.directory):
         if name.endswith(names.CLEANED) and names.is_known(name):
             remove_if_exists(shared.files, f"{shared.directory}/{name}")
 
 
 def commit(shared: Shared, base_offset: int) -> None:
-    """Make a cleaned segment count, from now on and after every crash."""
+    """Make a cleaned segment valid, now and after a crash."""
     for suffix in SIDES:
         path = shared.path(base_offset, suffix)
         with contextlib.suppress(FileNotFoundError):
@@ -81,10 +81,10 @@ def commit(shared: Shared, base_offset: int) -> None:
 
 
 def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_sides: bool) -> None:
-    """Give a committed swap its name, and remove the segments, by their bases, that it stands for.
+    """Rename a committed swap into place, and delete the segments that it replaces, given by their base offsets.
 
-    With `has_sides` what was written beside it takes the place of the old; otherwise, as after a crash, nothing is
-    known of what is there, so it goes and is rebuilt from the log.
+    With `has_sides`, its side files replace the old ones. Otherwise, as after a crash, the existing side files cannot
+    be trusted: they are deleted and later rebuilt from the log.
     """
     files = shared.files
     for base in replaced:

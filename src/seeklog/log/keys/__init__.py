@@ -1,1 +1,1 @@
-"""Finding the newest record of a key."""
+"""Looking up the newest record of a key."""

@@ -1,4 +1,4 @@
-"""The key index of one sealed segment: where each of its keys stands for the last time.
+"""The key index of one sealed segment: the offset of each key's last record.
 
 `%020d.keyindex`, big-endian:
 
@@ -11,13 +11,12 @@
                                               …  page_crcs     uint32 each, of every 4 KiB of all before them
                                               …  crc           uint32  of everything before it
 
-A hash is the first half of SipHash-2-4 with 128 bits under a fixed secret; the filter is Parquet's split block Bloom
-filter of the hashes. Keys that have one hash have an entry each, the newer first.
+A hash is the first half of the 128-bit SipHash-2-4 of the key under a fixed secret. The filter is Parquet's split block
+Bloom filter of the hashes. Keys with the same hash have one entry each, the newer first. The page CRCs prove parts of
+the file to a reader that does not read all of it (`keys.ranges`).
 
-The page CRCs prove parts of the file to a reader that does not read all of it (`keys.ranges`).
-
-The index is advice. It belongs to the `.log` file whose seal has the same offsets, size and CRC, and one that is
-missing, damaged or another's is rebuilt from the log. An entry is a hint: a lookup compares the key of the record.
+The index is only advice. It is valid if its offsets, size and CRC equal those in the segment's seal; a missing, damaged
+or stale index is rebuilt from the log. An entry is a hint: a lookup compares the key of the record.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _CRC = struct.Struct(">I")
 HEAD_SIZE: Final = _HEAD.size
 HASH_SIZE: Final = 8
 OFFSET_SIZE: Final = 4
-# What is proved at once: a disk's page, so that a lookup by ranges reads little more than it wants.
+# The unit of proof: the size of a disk page, so that a lookup by ranges reads little more than it needs.
 PAGE_SIZE: Final = 4096
-# What is said of a key index that is whole, and not that of the segment.
-ANOTHERS = "it belongs to another state of the segment"
+# The problem of a whole key index that does not match its segment.
+STALE = "it belongs to another state of the segment"
 
 
 class Layout(NamedTuple):
-    """Where the parts of a key index begin, by its head."""
+    """The positions of the parts of a key index, computed from its head."""
 
     block_count: int
     key_count: int
@@ -72,18 +71,18 @@ class Layout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How large the file is."""
+        """The size of the file."""
         return self.page_crcs_at + self.page_crcs_size + _CRC.size
 
 
 def encode_key_index(table: KeyTable, seal: Seal) -> bytes:
-    """Return the bytes of the key index of a sealed segment whose keys `table` holds."""
+    """Return the key index of a sealed segment, built from the keys in `table`."""
     head = _HEAD.pack(MAGIC, VERSION, 0, *seal.content, filter_block_count(table.count), table.count)
     return with_crcs(bytes(table.encode(head)))
 
 
 def with_crcs(body: bytes) -> bytes:
-    """Return a key index with the CRCs that prove its parts, and all of it."""
+    """Return a key index with the CRCs of its pages and of the whole file appended."""
     with memoryview(body) as view:
         pages = [_CRC.pack(crc32c(view[at : at + PAGE_SIZE])) for at in range(0, len(body), PAGE_SIZE)]
     proved = body + b"".join(pages)
@@ -91,22 +90,22 @@ def with_crcs(body: bytes) -> bytes:
 
 
 def read_head(data: Buffer, size: int, seal: Seal) -> Layout | str:
-    """Return the layout of a key index of `size` bytes that begins so, or why it is not that of the sealed segment."""
+    """Return the layout of a key index of `size` bytes from its head, or why it does not match the sealed segment."""
     if size < HEAD_SIZE + FILTER_BLOCK_SIZE + _CRC.size or len(data) < HEAD_SIZE:
-        return f"{size} bytes are no key index"
+        return f"{size} bytes are not a key index"
     magic, version, _, *belongs_to, block_count, key_count = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        return "it does not begin as a key index of this version"
+        return "it does not start like a key index of this version"
     if Content(*belongs_to) != seal.content:
-        return ANOTHERS
+        return STALE
     layout = Layout(block_count, key_count)
-    return layout if key_count >= 0 and block_count >= 1 and layout.size == size else "its size is not what it says"
+    return layout if key_count >= 0 and block_count >= 1 and layout.size == size else "its size does not match its head"
 
 
 def open_key_index(data: Buffer, seal: Seal, *, is_proved: bool = False) -> KeyEntries | str:
-    """Return the entries that `data` holds if it is the whole key index of the sealed segment, else what is wrong.
+    """Return the entries if `data` is the whole key index of the sealed segment, else the problem.
 
-    The CRC is left out where the caller has seen it hold before.
+    With `is_proved`, the caller has checked the CRC before.
     """
     size = len(data)
     layout = read_head(data, size, seal)
@@ -120,7 +119,7 @@ def open_key_index(data: Buffer, seal: Seal, *, is_proved: bool = False) -> KeyE
 
 
 def collect_keys(segment: Segment, *, limit: int, between: Callable[[], None] | None = None) -> KeyTable:
-    """Return where each key of a whole segment stands last; every batch is checked.
+    """Return the last offset of each key in a whole segment, after checking every batch.
 
     `between` is called after each chunk, some milliseconds apart.
     """
@@ -130,16 +129,16 @@ def collect_keys(segment: Segment, *, limit: int, between: Callable[[], None] | 
         taken = add_keys(table, segment, position, stop=INT64_MAX, limit=limit)
         position += taken
         if not taken:
-            break  # the segment has become shorter under the reader
+            break  # the segment was cut during the read
         if between is not None:
             between()
     return table
 
 
 def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, limit: int) -> int:
-    """Note the keys of the batches at `position` that end below `stop`; return how many bytes those are.
+    """Add the keys of the batches at `position` that end below `stop`; return the size of these batches.
 
-    At most a chunk is read; 0 says that there is no such batch.
+    Reads at most one chunk. Returns 0 if there is no such batch.
     """
     wanted = SCAN_CHUNK
     while True:

@@ -1,12 +1,12 @@
-"""Finding the newest record of a key: from the newest segment to the oldest, through their key indexes.
+"""Looking up the newest record of a key: from the newest segment to the oldest, using their key indexes.
 
-A sealed segment that readers see all of has its side file, which is mapped, or read by ranges where it lies at a URL;
-one that is missing, damaged or another's is rebuilt, and kept on disk by a log that is open for writing. Of the
-others, the active one above all, a table in memory is brought up to date at each lookup with what was appended since;
-appends themselves do nothing for it.
+The key index of a sealed segment below the high watermark is a side file. It is mapped, or read by ranges at a URL. One
+that is missing, damaged or stale is rebuilt, and a log open for writing keeps it on disk. Every other segment, such as
+the active one, has a table in memory, which each lookup updates with the records appended since. Appends do no work for
+it.
 
-A hash never decides. An entry is followed to its record, and where the record has another key, or lies after the
-end of what was asked for, the segment itself is searched backwards.
+A hash never decides. A lookup follows an entry to its record. If the record has another key, or is after the end of the
+requested range, the segment itself is searched backwards.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# What a log that may not write keeps of the indexes it had to make: those of some 18 million keys.
+# The limit for indexes that a read-only log builds in memory: about 18 million keys.
 MAX_MEMORY_BYTES = 256 << 20
 
 _lookups: weakref.WeakSet[KeyLookup] = weakref.WeakSet()
 
 
 class KeepsIndexes(Protocol):
-    """A log that is open for writing."""
+    """A log open for writing."""
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
-        """Write a segment's key index beside it, unless the segment has gone; return whether it is there."""
+        """Write a segment's key index next to it, unless the segment is gone; return whether it was written."""
         ...
 
 
 class _Tail:
-    """The keys of a segment that has no side file of its own yet, up to where they were looked for."""
+    """The keys of a segment without a side file, up to the position scanned so far."""
 
     __slots__ = ("position", "seen", "state", "table")
 
@@ -60,16 +60,16 @@ class _Tail:
         self.position = 0
         self.state = _state_of(segment)
         self.seen = (0, 0)
-        """The size and the high watermark that the table was last brought up to."""
+        """The size and the high watermark at the last update."""
 
 
 def _state_of(segment: Segment) -> SegmentState | None:
-    """Return what changes when an active segment is cut, though the segment stays the same."""
+    """Return an object that is replaced when an active segment is cut, although the segment stays the same."""
     return segment.state if isinstance(segment, ActiveSegment) else None
 
 
 class KeyLookup:
-    """The key indexes of one log. Any thread may call anything; only making an index and catching up take the lock."""
+    """The key indexes of one log. Thread-safe; only building an index and updating a table take the lock."""
 
     def __init__(self, config: LogConfig, *, writer: KeepsIndexes | None) -> None:
         self._limit = config.max_decompressed_bytes
@@ -79,20 +79,20 @@ class KeyLookup:
         self._in_memory: dict[Content, KeyEntries] = {}
         self._memory_bytes = 0
         self._proved: set[Content] = set()
-        """Whose files were seen to hold their CRC."""
+        """Segments whose index file has passed its CRC check."""
         self._present: set[Content] = set()
-        """Whose files need not be made, or cannot be."""
+        """Segments whose index file exists, or cannot be built."""
         self._view: View | None = None
         _lookups.add(self)
 
     def renew_lock(self) -> None:
-        """In a forked child: a thread that is not in it may have held it."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Release everything, and the files of segments with it.
+        """Release everything, including the files of segments.
 
-        The lock is not taken: its holder may be waiting for the lock that a log holds while it is closed.
+        Does not take the lock: its holder may be waiting for the lock that a log holds while closing.
         """
         self._tails = {}
         self._in_memory = {}
@@ -102,15 +102,15 @@ class KeyLookup:
     def latest(
         self, view: View, key: bytes, *, start: int, stop: int, high_watermark: int, is_last_try: bool = False
     ) -> Record | None:
-        """Return the newest record with the key in [start, stop), or None. No offset of it is above the watermark.
+        """Return the newest record with the key in [start, stop) below the high watermark, or None.
 
-        Raises `SegmentReplaced`, unless it is the last try, if a record is gone that an index has named: compaction has
-        found a newer one, which the view may not reach.
+        Raises `SegmentReplaced` if a record that an index names is gone, unless this is the last try: compaction
+        dropped it for a newer one, which this view may not include.
         """
         if view is not self._view:
             self._forget_all_but(view)
         first, second = hash_key(key)
-        # Where nobody writes, as in an archive, the last one is sealed, too.
+        # A read-only file system, such as an archive, has no writer: its last segment is sealed, too.
         last = None if isinstance(view.last.shared.files, ReadOnlyFiles) else view.last
         for segment in reversed(view.segments):
             if segment.base_offset >= stop:
@@ -121,15 +121,15 @@ class KeyLookup:
                 try:
                     found = (segment.loaded.keys or self._load(segment, segment.seal)).offsets_of(first)
                 except PageDamaged as error:
-                    found = self._made_for(segment, segment.seal, error).offsets_of(first)
+                    found = self._rebuild_damaged(segment, segment.seal, error).offsets_of(first)
                 if not found:
                     continue
                 offsets = [segment.base_offset + relative for relative in found]
             else:
-                table = self._caught_up(segment, high_watermark)
+                table = self._catch_up(segment, high_watermark)
                 end = min(stop, segment.next_offset)
                 if table.next_offset < end:
-                    # A batch that the watermark cuts in two is not in the table.
+                    # The table excludes a batch that extends past the watermark.
                     record = _search_back(view, key, max(start, table.next_offset), end, limit=self._limit)
                     if record is not None:
                         return record
@@ -142,11 +142,11 @@ class KeyLookup:
     def _follow(
         self, view: View, segment: Segment, key: bytes, offsets: list[int], *, start: int, stop: int, is_last_try: bool
     ) -> Record | None:
-        """Return the newest record with the key in [start, stop) of a segment whose index names these offsets."""
+        """Return the newest record with the key in [start, stop) of a segment whose index gives these offsets."""
         is_certain = True
         for offset in offsets:
             if offset < start:
-                continue  # the last of its key, so none comes after it
+                continue  # the last record with this key, so none is in the range
             if offset < stop:
                 found = reading.read_records(view, offset, offset + 1, 1, 1, self._limit)
                 if found and found[0].key == key:
@@ -156,31 +156,31 @@ class KeyLookup:
             is_certain = False
         if is_certain:
             return None
-        # The newest record of the key may lie after the end that was asked for; else two keys have one hash, or the
-        # index is wrong: then only the log knows.
+        # The newest record may be after the end of the range, two keys may have the same hash, or the index may be
+        # wrong: only the log can tell.
         first, end = max(start, segment.base_offset), min(stop, segment.next_offset)
         return _search_back(view, key, first, end, limit=self._limit)
 
     # ------------------------------------------------------------ sealed segments
 
-    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> OpenKeyIndex:
-        """Return a sealed segment's entries, rebuilt because its file turned out to be damaged."""
+    def _rebuild_damaged(self, segment: Segment, seal: Seal, error: PageDamaged) -> OpenKeyIndex:
+        """Return a sealed segment's entries, rebuilt because its index file is damaged."""
         logger.warning("%s: rebuilding the key index: %s", _path(segment), error)
         with self._lock:
             segment.loaded.keys = None
-            return self._in_memory.get(seal.content) or self._made(segment, seal)
+            return self._in_memory.get(seal.content) or self._build(segment, seal)
 
     def _load(self, segment: Segment, seal: Seal) -> OpenKeyIndex:
-        """Return a sealed segment's entries: mapped, or from memory, or rebuilt."""
+        """Return a sealed segment's entries: from its file, from memory, or rebuilt."""
         with self._lock:
             if segment.loaded.keys is not None:
                 return segment.loaded.keys
-            entries = self._in_memory.get(seal.content) or self._opened(segment, seal) or self._made(segment, seal)
+            entries = self._in_memory.get(seal.content) or self._open(segment, seal) or self._build(segment, seal)
             self._drop_table(segment)
             return entries
 
-    def _opened(self, segment: Segment, seal: Seal) -> OpenKeyIndex | None:
-        """Return the entries of a file that is there: by ranges where it lies at a URL and is large, else mapped."""
+    def _open(self, segment: Segment, seal: Seal) -> OpenKeyIndex | None:
+        """Return the entries of an existing file, read by ranges if it is large and at a URL, else mapped."""
         files, path = segment.shared.files, _path(segment)
         found: KeyEntries | RangedKeys | str | None = None
         try:
@@ -201,23 +201,23 @@ class KeyLookup:
         segment.shared.opened(segment)
         return found
 
-    def _made(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> OpenKeyIndex:
-        logger.debug("%s: making the key index", segment.path)
+    def _build(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> OpenKeyIndex:
+        logger.debug("%s: building the key index", segment.path)
         table = self._complete_table(seal) or collect_keys(segment, limit=self._limit, between=between)
         data = encode_key_index(table, seal)
         if self._writer is not None and self._writer.keep_key_index(segment, data):
-            entries = self._opened(segment, seal)
+            entries = self._open(segment, seal)
             if entries is not None:
                 return entries
-        made = open_key_index(data, seal)
-        assert isinstance(made, KeyEntries)
+        built = open_key_index(data, seal)
+        assert isinstance(built, KeyEntries)
         if self._memory_bytes + len(data) <= MAX_MEMORY_BYTES:
-            self._in_memory[seal.content] = made
+            self._in_memory[seal.content] = built
             self._memory_bytes += len(data)
-        return made
+        return built
 
     def _complete_table(self, seal: Seal) -> KeyTable | None:
-        """Return the table that was kept of the segment while it grew, if it has all of it."""
+        """Return the table of the segment from before it was sealed, if it is complete."""
         for segment, tail in self._tails.items():
             state = tail.state
             if (
@@ -232,32 +232,32 @@ class KeyLookup:
         for segment in [each for each in self._tails if each.base_offset == sealed.base_offset and each is not sealed]:
             del self._tails[segment]
 
-    def make_missing(self, view: View, between: Callable[[], None]) -> int:
-        """Make the key indexes that sealed segments lack; return how many. `between` is called every few ms.
+    def build_missing(self, view: View, between: Callable[[], None]) -> int:
+        """Build the missing key indexes of sealed segments; return their number. `between` is called every few ms.
 
-        A segment that is damaged, or too large to be read, is passed over and reported once: it is no concern of a sync
-        or a roll, and a lookup of a key raises.
+        A segment that is damaged or too large is skipped and logged once. It must not fail a sync or a roll; a lookup
+        of a key raises the error.
         """
-        made = 0
+        built = 0
         for segment in view.segments[:-1]:
             seal = segment.seal
             if seal is None or segment.loaded.keys is not None or seal.content in self._present:
                 continue
             with self._lock:
-                # One that is there is proved when it is first used: here that would read all of them at every open.
+                # An existing file is checked at its first use; checking here would read all of them at every open.
                 if not self._is_there(segment):
                     try:
-                        self._made(segment, seal, between)
+                        self._build(segment, seal, between)
                     except OSError as error:
-                        logger.warning("%s: the key index waits for the disk: %s", segment.path, error)
+                        logger.warning("%s: the key index was not written: %s", segment.path, error)
                         continue
                     except CorruptionError as error:
-                        logger.error("%s: there is no key index: %s", segment.path, error)
+                        logger.error("%s: the key index cannot be built: %s", segment.path, error)
                     else:
                         self._drop_table(segment)
-                        made += 1
+                        built += 1
                 self._present.add(seal.content)
-        return made
+        return built
 
     def _is_there(self, segment: Segment) -> bool:
         try:
@@ -268,8 +268,8 @@ class KeyLookup:
 
     # ------------------------------------------------------------ segments that grow
 
-    def _caught_up(self, segment: Segment, high_watermark: int) -> KeyTable:
-        """Return the keys of a segment in memory, up to the last batch that readers see all of."""
+    def _catch_up(self, segment: Segment, high_watermark: int) -> KeyTable:
+        """Return the keys of a segment from memory, up to the last batch below the high watermark."""
         tail = self._tails.get(segment)
         now = (segment.size, high_watermark)
         if tail is not None and tail.seen == now and tail.state is _state_of(segment):
@@ -287,7 +287,7 @@ class KeyLookup:
             return tail.table
 
     def _forget_all_but(self, view: View) -> None:
-        """Release what was kept of segments that the view no longer has."""
+        """Release the data of segments that are no longer in the view."""
         with self._lock:
             kept = {segment.seal.content for segment in view.segments if segment.seal is not None}
             self._in_memory = {content: self._in_memory[content] for content in kept & self._in_memory.keys()}
@@ -296,7 +296,7 @@ class KeyLookup:
             self._present &= kept
             bases = {segment.base_offset for segment in view.segments}
             here = set(view.segments)
-            # The table of a segment that was sealed since becomes its side file, if that is asked for.
+            # The table of a segment sealed since then can still become its side file.
             self._tails = {
                 segment: tail
                 for segment, tail in self._tails.items()

@@ -1,8 +1,8 @@
-"""The key index of a segment that lies at a URL, looked up by ranges: a few of its pages are fetched, never all of it.
+"""The key index of a segment at a URL, searched by ranges: a few of its pages are fetched, never the whole file.
 
-Head and page CRCs are fetched when it is opened. A lookup then asks for the one block of the filter that decides
-whether the key may be there at all; for the hashes around the place that the key's hash should have, so many that it
-is there but for one time in ten thousand; and for the offset. Every page is proved by its CRC before it is believed.
+Opening it fetches the head and the page CRCs. A lookup fetches the one block of the filter that shows whether the key
+can be in the index; then a range of hashes around the expected position of the key's hash, wide enough for all but one
+lookup in ten thousand; then the offset. Every page is checked with its CRC.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from seeklog.log.side.seal import Seal
 from seeklog.record.crc import crc32c
 from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries
 
-# A smaller one is fetched whole: one request that is longer costs less than five.
+# A smaller index is fetched whole: one long request costs less than five short ones.
 MAX_WHOLE_BYTES = 256 << 10
 
 
 class PageDamaged(Exception):
-    """A page is not the one that was written."""
+    """A page fails its CRC."""
 
 
 class RangedKeys:
-    """A key index of which parts are fetched when they are needed. Any thread may call anything."""
+    """A key index whose parts are fetched on demand. Thread-safe."""
 
     def __init__(self, files: Files, handle: Handle, layout: Layout) -> None:
         self._files = files
@@ -37,9 +37,9 @@ class RangedKeys:
         self._check_page(0, files.read(handle.number, min(PAGE_SIZE, layout.page_crcs_at), 0))
 
     def offsets_of(self, first: int) -> tuple[int, ...]:
-        """Return the relative offsets that a hash stands for, the newest first.
+        """Return the relative offsets stored for a hash, the newest first.
 
-        Raises `PageDamaged`, and `OSError` where the storage does not answer.
+        Raises `PageDamaged` for a damaged page, and `OSError` if the storage does not answer.
         """
         layout = self._layout
         # The block is chosen by the upper half of the hash, and the bits in it by the lower one.
@@ -55,23 +55,23 @@ class RangedKeys:
         return struct.unpack(f">{count}I", self._read(at, at + OFFSET_SIZE * count))
 
     def _equal_hashes(self, first: int) -> tuple[int, int]:
-        """Return the place of the first entry with a hash, and how many have it."""
+        """Return the index of the first entry with a hash, and the number of such entries."""
         count = self._layout.key_count
         guess = ((first >> 32) * count) >> 32
-        # Hashes are spread evenly: a place is less than half a root of all away from the guess two times of three.
+        # Hashes are spread evenly: in two of three cases the guess is off by less than half the square root of `count`.
         radius = 2 * isqrt(count) + 8
         while True:
             low, high = max(0, guess - radius), min(count, guess + radius)
             at = self._layout.hashes_at
             hashes = struct.unpack(f">{high - low}Q", self._read(at + HASH_SIZE * low, at + HASH_SIZE * high))
-            place = bisect_left(hashes, first)
-            end = bisect_right(hashes, first, place)
-            if (place > 0 or low == 0) and (end < len(hashes) or high == count):
-                return low + place, end - place
+            index = bisect_left(hashes, first)
+            end = bisect_right(hashes, first, index)
+            if (index > 0 or low == 0) and (end < len(hashes) or high == count):
+                return low + index, end - index
             radius *= 4
 
     def _read(self, start: int, stop: int) -> bytes:
-        """Return bytes of the index, from pages whose CRCs hold."""
+        """Return bytes of the index, after checking the CRCs of their pages."""
         page, next_page = start // PAGE_SIZE, -(-stop // PAGE_SIZE)
         begin, end = page * PAGE_SIZE, min(next_page * PAGE_SIZE, self._layout.page_crcs_at)
         data = self._files.read(self._handle.number, end - begin, begin)
@@ -86,9 +86,9 @@ class RangedKeys:
 
 
 def open_ranged(files: Files, path: str, seal: Seal) -> RangedKeys | str | None:
-    """Return a key index to be looked up by ranges, None if it is small enough to be fetched whole, else what is wrong.
+    """Return a key index to search by ranges, None if it is small enough to fetch whole, else the problem.
 
-    Raises `OSError`, that it is not there among them.
+    Raises `OSError`, for example if the file is missing.
     """
     size = files.file_size(path)
     if size <= MAX_WHOLE_BYTES:

@@ -1,4 +1,4 @@
-"""The small files beside a log: what they hold, as bytes and as values. This is the only door to their formats."""
+"""The small files next to a log, as bytes and as values. Import their formats from here only."""
 
 from seeklog.log.side.checkpoint import (
     Checkpoint,

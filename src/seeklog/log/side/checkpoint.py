@@ -1,22 +1,22 @@
-"""The checkpoint of a lone log: what was promised, in one small file that is replaced whole.
+"""The checkpoint of a single log: its promises, in one small file that is replaced as a whole.
 
-`seeklog-checkpoint` is text, a word and its numbers a line, the last line the CRC-32C of all before it:
+`seeklog-checkpoint` is text, a name and its numbers per line. The last line is the CRC-32C of all lines before it:
 
     seeklog-checkpoint 1
     recovery_point 1000        every record below was synced: damage there is refused, never cut
     log_start_offset 0         records below were deleted
     high_watermark 1000        exclusive
-    contiguous_from 0          from here on every batch was appended by seeklog, without gaps
+    contiguous_from 0          from here on, seeklog appended every batch, without gaps
     generation 2               grows whenever the end of the log is cut, so that readers start over
-    producers 1                whether any producer is known; 0: none is, below the recovery point
-    epochs 0 0 3 700           leader epochs as pairs: epoch 0 begins at offset 0, epoch 3 at offset 700
-    gaps 200 300               only of an archive: offsets from 200 on, below 300, are known to be missing
+    producers 1                whether any producer is known below the recovery point; 0: none
+    epochs 0 0 3 700           leader epochs as pairs: epoch 0 starts at offset 0, epoch 3 at offset 700
+    gaps 200 300               only in an archive: offsets from 200 to 299 are known to be missing
     active 0 1000 ...          only after a clean close: the base offset and state of the last segment
     crc32c 5d1c9ad2
 
-It is written to a temporary file, synced, renamed, and the directory is synced. So a crash leaves the old
-one or the new one, and a checkpoint that fails its CRC was damaged later: that is refused, because the
-start offset in it cannot be guessed.
+The file is written under a temporary name, synced and renamed, and the directory is synced, so a crash leaves the old
+or the new checkpoint. One that fails its CRC was damaged later. The log then refuses to open, because the start offset
+cannot be guessed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
 _NUMBERS = ("recovery_point", "log_start_offset", "high_watermark", "contiguous_from", "generation")
 _DAMAGED = (
-    "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
+    "If the log is whole, delete the checkpoint and open the log again: every batch is then checked, and "
     "records that `delete_before` removed inside the first segment may come back."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the checkpoint file says. `active` is the last segment's saved state after a clean close."""
+    """The content of the checkpoint file. `active` is the last segment's saved state after a clean close."""
 
     recovery_point: int
     log_start_offset: int
@@ -52,17 +52,17 @@ class Checkpoint:
     epochs: tuple[tuple[int, int], ...] = ()
     active: SavedState | None = None
     has_producers: bool | None = None
-    """Whether any producer was known at the recovery point; None: a checkpoint that does not say."""
+    """Whether any producer was known at the recovery point; None if the checkpoint does not contain it."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Offsets between segments that an archive declares to be missing: the first one, and the first after them."""
+    """Offsets between segments that an archive declares missing, as (first offset, next offset)."""
     foreign: bool = False
-    """Made of what a broker's own checkpoints say: gaps are lawful, and the files say where the log ends."""
+    """Derived from a broker's own checkpoints: gaps are valid, and the log ends where its files end."""
     is_visited: bool = False
-    """A broker has written since our own checkpoint, so that none of our side files counts: `broker_visit`."""
+    """A broker has written since seeklog's last checkpoint, so no side file of seeklog is valid: see `broker_visit`."""
 
     @property
     def structure(self) -> tuple[object, ...]:
-        """What appends alone do not change."""
+        """The values that do not change with appends alone."""
         return self.log_start_offset, self.contiguous_from, self.generation, self.epochs, self.is_visited
 
 
@@ -79,10 +79,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return encode_framed(_FIRST_LINE, lines)
 
 
-# An open and each look of a reader read the file several times, and mostly it has not changed in between.
+# Opening a log and refreshing a reader read the file several times, usually unchanged.
 @lru_cache(maxsize=16)
 def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
-    """Return what the bytes say, or raise `CorruptionError`."""
+    """Return the checkpoint in the bytes, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, subject="the checkpoint", path=path, advice=_DAMAGED)
     try:
         words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
@@ -102,7 +102,7 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         contiguous_from=numbers["contiguous_from"],
         generation=numbers["generation"],
         epochs=epochs,
-        # Other counts of numbers are of another version: the last segment is scanned then, and nothing is lost.
+        # Another version may have saved other numbers; the last segment is then scanned, and nothing is lost.
         active=SavedState(*active) if len(active) == len(SavedState._fields) else None,
         has_producers=producers,
         gaps=gaps,
@@ -119,13 +119,13 @@ def _pairs(words: str) -> tuple[tuple[int, int], ...]:
 
 
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
-    """Return the directory's checkpoint, or None if there is none: a broker's directory, or a new one."""
+    """Return the directory's checkpoint, or None if it has none: a broker's directory, or a new one."""
     path = f"{directory}/{names.CHECKPOINT}"
     data = read_if_exists(files, path)
     return None if data is None else decode_checkpoint(data, path=path)
 
 
 def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint) -> None:
-    """Replace the directory's checkpoint; durable on return."""
+    """Replace the directory's checkpoint. Durable on return."""
     replace_file(files, directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
     files.sync_directory(directory)

@@ -1,8 +1,8 @@
-"""Leader epochs: where each leader's records begin.
+"""Leader epochs: the start offset of each leader's records.
 
-`leader-epoch-checkpoint` is Kafka's file for them, text: a version line `0`, a line with the number of entries,
-then `epoch startOffset` a line, both growing. It has no checksum, so seeklog keeps the same entries in its own
-checkpoint and writes this file from there; it reads it only where it has no checkpoint, in a broker's directory.
+`leader-epoch-checkpoint` is Kafka's text file: a version line `0`, the number of entries, then `epoch startOffset`
+lines, both ascending. It has no checksum, so seeklog keeps the same entries in its own checkpoint and writes this file
+from there. It reads the file only in a broker's directory, which has no checkpoint of seeklog.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Entry = tuple[int, int]
 
 
 def encode_rows(rows: Iterable[Sequence[object]]) -> bytes:
-    """Return the bytes of a checkpoint file of Kafka's: a version line `0`, how many rows there are, and the rows."""
+    """Return the bytes of one of Kafka's checkpoint files: a version line `0`, the number of rows, the rows."""
     lines = [" ".join(map(str, row)) + "\n" for row in rows]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
 
@@ -38,7 +38,7 @@ def encode_epochs(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[Entry] | None:
-    """Return the entries, or None if the bytes are not such a file; the batches have the epochs, too."""
+    """Return the entries, or None if the bytes do not parse: the epochs can also be read from the batches."""
     try:
         entries = [(int(epoch), int(start)) for epoch, start in decode_rows(data)]
     except ValueError:
@@ -55,11 +55,11 @@ class LeaderEpochs:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
         self.written: bytes | None = None
-        """What Kafka's file says, as far as is known."""
+        """The content of Kafka's file, as far as known."""
 
     @classmethod
     def read(cls, files: Files, directory: str) -> LeaderEpochs:
-        """Return what Kafka's file says; nothing if it is missing or does not parse."""
+        """Return the epochs in Kafka's file, or none if it is missing or does not parse."""
         data = read_if_exists(files, f"{directory}/{names.LEADER_EPOCHS}")
         epochs = cls(decode_epochs(data or b"") or ())
         epochs.written = data
@@ -67,15 +67,15 @@ class LeaderEpochs:
 
     @property
     def is_written(self) -> bool:
-        """Whether Kafka's file says the same."""
+        """Whether Kafka's file contains these epochs."""
         return self.written == encode_epochs(self.entries)
 
     def stage(self, files: Files, directory: str) -> None:
-        """Write what is to replace Kafka's file, so that there is room for it."""
+        """Write a temporary file for `publish`, which then needs no more disk space."""
         stage_file(files, directory, names.LEADER_EPOCHS, encode_epochs(self.entries))
 
     def publish(self, files: Files, directory: str) -> None:
-        """Replace Kafka's file by what was staged. The caller syncs the directory."""
+        """Replace Kafka's file with the staged one. The caller syncs the directory."""
         publish_file(files, directory, names.LEADER_EPOCHS)
         self.written = encode_epochs(self.entries)
 
@@ -85,7 +85,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
-        """Take in the epochs that a scan of batches found."""
+        """Add the epochs that a scan of batches found."""
         self.truncate(log_end_offset)
         for epoch, start_offset in found:
             if epoch > self.latest:
@@ -93,13 +93,13 @@ class LeaderEpochs:
         self._drop_before(log_start_offset)
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Start an epoch. An epoch that has no records yet gives way to it."""
+        """Start an epoch. It replaces a previous epoch without records."""
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forget the epochs that began after the new end; the newest, whose leader goes on, begins there."""
+        """Remove the epochs that started after the new end. The latest one continues and starts at the new end."""
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
         if len(kept) == len(self.entries):
             return
@@ -109,12 +109,12 @@ class LeaderEpochs:
         self.entries = [*kept, (latest, log_end_offset)]
 
     def end_offset(self, epoch: int, *, log_end_offset: int) -> Entry:
-        """Return (the newest epoch not above `epoch`, where it ends); (-1, -1) if there is none."""
-        place = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        if place == 0:
+        """Return (the latest epoch not above `epoch`, its end offset), or (-1, -1) if there is none."""
+        index = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if index == 0:
             return -1, -1
-        end = self.entries[place][1] if place < len(self.entries) else log_end_offset
-        return self.entries[place - 1][0], end
+        end = self.entries[index][1] if index < len(self.entries) else log_end_offset
+        return self.entries[index - 1][0], end
 
     def _drop_before(self, log_start_offset: int) -> None:
         while len(self.entries) > 1 and self.entries[1][1] <= log_start_offset:

@@ -1,4 +1,4 @@
-"""The list of offsets that repairs of a partition have given up, `seeklog-losses`."""
+"""The list of offsets that repairs of a partition gave up, in `seeklog-losses`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOST: Final = re.compile(r"lost (\d{1,19}) (\d{1,19}) ", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Offsets that no record has any more: from `first_offset` on, below `next_offset`."""
+    """Offsets from `first_offset` (inclusive) to `next_offset` (exclusive) whose records are lost."""
 
     first_offset: int
     next_offset: int
@@ -29,8 +29,8 @@ class Loss:
 
 
 def add_losses(files: Files, directory: str, losses: Iterable[Loss], *, now_ms: int) -> None:
-    """Add what is not on the list yet. The caller syncs the directory."""
-    # A list that is damaged is kept as far as it goes: a repair must not end here.
+    """Add losses that are not on the list yet. The caller syncs the directory."""
+    # The readable lines of a damaged list are kept: the list must not stop a repair.
     data = read_if_exists(files, f"{directory}/{names.LOSSES}") or b""
     known = [line for line in data.decode("ascii", "replace").replace("\ufffd", "?").splitlines() if _LOST.match(line)]
     ranges = {tuple(line.split()[1:3]) for line in known}
@@ -42,9 +42,10 @@ def add_losses(files: Files, directory: str, losses: Iterable[Loss], *, now_ms: 
 
 
 def trim_losses(files: Files, directory: str, *, end: int) -> None:
-    """Take off the list what lies after the end of a log that was cut: other records get these offsets.
+    """Remove offsets after the end of a truncated log from the list, because other records will get them.
 
-    A damaged list, or one for which there is no room, stays as it is: it says too much, and never too little.
+    A damaged list stays as it is, as does one that the disk has no room to replace: it lists too many offsets, never
+    too few.
     """
     path = f"{directory}/{names.LOSSES}"
     try:
@@ -59,7 +60,7 @@ def trim_losses(files: Files, directory: str, *, end: int) -> None:
     except OSError as error:
         if not is_full(error):
             raise
-        logger.warning("%s: no room for a shorter list of lost offsets: %s", directory, error)
+        logger.warning("%s: the list of lost offsets was not shortened: %s", directory, error)
 
 
 def _read_lines(files: Files, path: str, *, advice: str) -> Sequence[str]:
@@ -70,7 +71,7 @@ def _read_lines(files: Files, path: str, *, advice: str) -> Sequence[str]:
 
 
 def _shortened(line: str, end: int) -> str:
-    """Return what a line says of offsets below `end`; nothing, if it says nothing of them."""
+    """Return a line limited to offsets below `end`, or an empty string if it has none."""
     match = _LOST.match(line)
     if match is None or int(match[2]) <= end:
         return line
@@ -78,12 +79,12 @@ def _shortened(line: str, end: int) -> str:
 
 
 def read_losses(files: Files, directory: str, *, advice: str) -> list[tuple[int, int]]:
-    """Return what was given up: first offsets, and those after the last ones. Raises `CorruptionError` with advice."""
+    """Return the lost offsets as (first offset, next offset). Raise `CorruptionError` with `advice`."""
     path = f"{directory}/{names.LOSSES}"
     losses = []
     for line in _read_lines(files, path, advice=advice):
         match = _LOST.match(line)
         if match is None:
-            raise CorruptionError(f"{line!r} names no lost offsets", path=path, advice=advice)
+            raise CorruptionError(f"{line!r} does not name lost offsets", path=path, advice=advice)
         losses.append((int(match[1]), int(match[2])))
     return losses

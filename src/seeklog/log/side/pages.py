@@ -1,9 +1,9 @@
-"""Checksums of a segment's log, page by page: the proof of what no batch's own CRC covers, wherever a reader begins.
+"""Page checksums of a segment's log. They prove the bytes that no batch's CRC covers, wherever a reader starts.
 
-Kafka's CRC leaves out where a batch says that it stands. In a segment without gaps its neighbours prove it; where gaps
-are lawful nothing does but the bytes as they were when it was sealed. So the seal of such a segment ends with a
-table: the CRC-32C of each page of the `.log` file, a uint32, big-endian; the last page may be short. The head of the
-seal has the size of a page, and the CRC-32C of the table.
+A batch's CRC does not cover its base offset. In a segment without gaps, the neighbouring batches prove it. In a segment
+that may have gaps, only a checksum from the time of sealing can. The seal of such a segment therefore ends with a
+table: the CRC-32C of each page of the `.log` file, a big-endian uint32; the last page may be short. The head of the
+seal contains the page size and the CRC-32C of the table.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Final, NamedTuple
 from seeklog.files import Buffer
 from seeklog.record.crc import crc32c
 
-# A point read takes one or two pages. The table is a four-thousandth of the log: 256 KiB for a segment of 1 GiB.
+# A point read needs one or two pages. The table is 1/4096 of the log: 256 KiB for a segment of 1 GiB.
 PAGE_SIZE: Final = 16 << 10
-# What a seal may say; a reader takes whole pages, and should not take much more than it wants.
+# The largest size accepted from a seal: readers read whole pages.
 MAX_PAGE_SIZE: Final = 1 << 20
 SUM_SIZE: Final = 4
 _SUM: Final = struct.Struct(">I")
 
 
 class Pages(NamedTuple):
-    """What proves a table of page checksums: all that a reader must know before it has read the table."""
+    """The size of pages, and the CRC that proves their table before it is used."""
 
     page_size: int
     table_crc: int
 
     def around(self, position: int, size: int, *, end: int) -> tuple[int, int]:
-        """Return [start, stop) of the whole pages that hold `size` bytes at `position` of a file of `end` bytes."""
+        """Return [start, stop) of the whole pages around `size` bytes at `position`, in a file of `end` bytes."""
         page = self.page_size
         return position // page * page, min(end, -(-(position + size) // page) * page)
 
 
 class PageSums:
-    """The checksums of the pages of a file, whose bytes are added in order."""
+    """Computes the page checksums of a file from its bytes in order."""
 
     def __init__(self, page_size: int = PAGE_SIZE) -> None:
         self._page_size = page_size
@@ -45,7 +45,7 @@ class PageSums:
         self._filled = 0
 
     def add(self, data: Buffer, size: int | None = None) -> None:
-        """Take the next bytes of the file: all of `data`, or the first `size` of it."""
+        """Add the next bytes of the file: all of `data`, or its first `size` bytes."""
         end = len(data) if size is None else size
         with memoryview(data) as view:
             at = 0
@@ -60,17 +60,17 @@ class PageSums:
 
     @property
     def table(self) -> bytes:
-        """The checksums of all pages, that of one which is not full among them."""
+        """The checksums of all pages, including an incomplete last one."""
         return bytes(self._whole) + (_SUM.pack(self._crc) if self._filled else b"")
 
     @property
     def pages(self) -> Pages:
-        """What proves the table."""
+        """The page size and the CRC of the table."""
         return Pages(self._page_size, crc32c(self.table))
 
 
 def first_difference(table: bytes, other: bytes, *, page_size: int) -> int | None:
-    """Return where the first page starts of which two tables have other checksums; None: they are the same."""
+    """Return the start of the first page whose checksums differ between two tables, or None if the tables are equal."""
     if table == other:
         return None
     pairs = enumerate(zip_longest(_SUM.iter_unpack(table), _SUM.iter_unpack(other)))
@@ -78,13 +78,13 @@ def first_difference(table: bytes, other: bytes, *, page_size: int) -> int | Non
 
 
 def wrong_page(table: bytes, pages: Pages, data: bytes, position: int) -> int | None:
-    """Return where the first page starts that is not the one that was sealed; None: all are.
+    """Return the start of the first page that differs from the sealed one, or None.
 
-    `data` was read at `position`, where a page starts, and ends with a page.
+    `data` was read at `position`, which is the start of a page, and ends with a page.
     """
     page = pages.page_size
     at = position // page * SUM_SIZE
-    if len(data) <= page:  # the most frequent, and quicker alone
+    if len(data) <= page:  # the most frequent case, and faster without the loop
         return position if table[at : at + SUM_SIZE] != _SUM.pack(crc32c(data)) else None
     with memoryview(data) as view:
         for start in range(0, len(data), page):

@@ -1,22 +1,22 @@
-"""Snapshots of a partition's producers, in Kafka's bytes.
+"""Snapshots of a partition's producers, in Kafka's format.
 
-`%020d.snapshot` is named after an offset: it says what was known of the producers when the log ended there. Big-endian:
+`%020d.snapshot` contains the state of the producers at the offset in its name. Big-endian:
 
      0  version            int16   1
-     2  crc                uint32  CRC-32C of all that follows
+     2  crc                uint32  CRC-32C of all bytes after it
      6  count              int32
-    10  a producer each, 46 bytes:
+    10  one entry of 46 bytes per producer:
         producer_id        int64
         epoch              int16
         last_sequence      int32   of the last batch; -1: no batch is known
         last_offset        int64   of the last batch; -1: no batch is known
-        offset_delta       int32   last offset of that batch, less its first
+        offset_delta       int32   last offset of that batch minus its first
         timestamp_ms       int64   largest timestamp of that batch, or of the end of the last transaction
-        coordinator_epoch  int32   of who ended the last transaction; -1: none
-        transaction_start  int64   first offset of the transaction that is open; -1: none
+        coordinator_epoch  int32   of the coordinator that ended the last transaction; -1: none
+        transaction_start  int64   first offset of the open transaction; -1: none
 
-A snapshot spares reading the log below its offset, and says nothing that the log does not, unless retention took it:
-one that fails its CRC is ignored, and an older one, or the log itself, says the same.
+A snapshot saves reading the log below its offset. It adds no information, except about records that retention deleted:
+a snapshot that fails its CRC is ignored, and the state is rebuilt from an older one or from the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 def encode_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
-    """Return the bytes of a snapshot; of each producer it keeps the last batch only."""
+    """Return the bytes of a snapshot, which keeps only the last batch of each producer."""
     body = bytearray(_COUNT.pack(len(entries)))
     for entry in entries:
         delta = entry.batches[-1].offset_delta if entry.batches else 0
@@ -58,7 +58,7 @@ def encode_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
-    """Return the producers in a snapshot, or None if the bytes are not a whole one."""
+    """Return the producers in a snapshot, or None if the bytes are not a whole snapshot."""
     if len(data) < _HEAD.size + _COUNT.size:
         return None
     version, crc = _HEAD.unpack_from(data)
@@ -79,14 +79,15 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
 class Snapshots:
     """The snapshot files of one partition. The caller syncs the directory.
 
-    A thread that syncs may write one while another, which rolls, writes another; a thread that drops any is alone.
+    A syncing thread and a rolling thread may write different snapshots at the same time. A thread that deletes
+    snapshots must be alone.
     """
 
     def __init__(self, files: Files, directory: str, listing: Iterable[str]) -> None:
         self._files = files
         self._directory = directory
         parsed = map(names.parse_segment_name, listing)
-        # Sets, which two threads may change at once: none undoes what the other has done.
+        # Sets, because two threads may change them at once without undoing each other's change.
         self._offsets = {each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT}
         self._unusable: set[int] = set()
 
@@ -96,15 +97,15 @@ class Snapshots:
         return sorted(self._offsets)
 
     def newest(self, *, above: int, not_above: int) -> tuple[int, list[ProducerEntry]] | None:
-        """Return the offset of the newest whole snapshot in the range, and what it says.
+        """Return the newest whole snapshot in the range, as (offset, producers), or None.
 
-        One that is not whole does not count any more, and is removed with the next that goes.
+        A damaged snapshot is ignored from then on, and deleted with the next snapshot that is dropped.
         """
         for offset in reversed([offset for offset in self.offsets if above < offset <= not_above]):
             entries = decode_snapshot(read_if_exists(self._files, self._path(offset)) or b"")
             if entries is not None:
                 return offset, entries
-            logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
+            logger.warning("%s: the producer snapshot is damaged; reading the log instead", self._path(offset))
             self._offsets.discard(offset)
             self._unusable.add(offset)
         return None
@@ -116,11 +117,11 @@ class Snapshots:
         self._unusable.discard(offset)
 
     def drop_beyond(self, end: int) -> bool:
-        """Remove what describes a log that went on beyond `end`; return whether there was anything."""
+        """Delete the snapshots above offset `end`; return whether there were any."""
         return self._drop([offset for offset in self.offsets if offset > end])
 
     def keep(self, bases: Collection[int]) -> bool:
-        """Remove all but the snapshots at the segments' bases, and the newest; return whether there was anything."""
+        """Delete all snapshots except those at the segments' bases and the newest; return whether there were any."""
         return self._drop([offset for offset in self.offsets[:-1] if offset not in bases])
 
     def _drop(self, offsets: Sequence[int]) -> bool:

@@ -1,14 +1,14 @@
-"""Kafka's offset checkpoints in the root of a store, a line for each partition.
+"""Kafka's offset checkpoints in the root of a store, with a line for each partition.
 
     0                        version
-    2                        how many lines follow
+    2                        number of lines
     payments 0 1042          topic, partition, offset
     payments 1 977
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint` (the high
-watermarks) are copies for a broker that takes over: each partition's own checkpoint is the truth. Where a
-partition has none, because a broker wrote it, they are what is known of it. `cleaner-offset-checkpoint` has a line for
-partitions that were compacted, up to that offset; the truth of it is in the seals.
+watermarks) are copies for a broker that takes over. The authority is each partition's own checkpoint. A partition
+written by a broker has none; these files then replace it. `cleaner-offset-checkpoint` lists the offset up to which each
+partition was compacted; the authority for it is the seals.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from seeklog.log.side.epochs import decode_rows, encode_rows
 from seeklog.names import TopicPartition
 
 Offsets = dict[TopicPartition, int]
-LOOK_S: Final = 0.5
+CHECK_INTERVAL_S: Final = 0.5
 
 
 class RootLine(NamedTuple):
-    """What the files are to say of one partition."""
+    """The offsets to write for one partition."""
 
     recovery_point: int
     log_start_offset: int
     high_watermark: int
     cleaned: int | None = None
-    """Up to where it is compacted; None: it is not."""
+    """The offset up to which it is compacted, or None."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -47,7 +47,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Offsets | None:
-    """Return the offsets, or None if the bytes are no such file."""
+    """Return the offsets, or None if the bytes do not parse."""
     try:
         rows = decode_rows(data)
         offsets = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
@@ -59,26 +59,26 @@ def decode_offsets(data: bytes) -> Offsets | None:
 
 @dataclass(frozen=True, slots=True)
 class RootOffsets:
-    """What the files say."""
+    """The contents of the files."""
 
     recovery_points: Offsets
     log_start_offsets: Offsets
     high_watermarks: Offsets
     cleaned: Offsets = field(default_factory=dict)
-    """Up to where partitions are compacted."""
+    """Offsets up to which partitions are compacted."""
 
     @classmethod
     def read(cls, files: Files, root: str) -> RootOffsets:
-        """Read the files; one that is missing or does not parse says nothing."""
+        """Read the files. One that is missing or does not parse counts as empty."""
         return cls.parse(_read_all(files, root))
 
     @classmethod
     def parse(cls, contents: Sequence[bytes]) -> RootOffsets:
-        """Return what the contents of the files say."""
+        """Return the offsets in the contents of the files."""
         return cls(*(decode_offsets(data) or {} for data in contents))
 
     def of(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return what is known of a partition that a broker wrote, or None."""
+        """Return a checkpoint for a partition that a broker wrote, or None if the files do not name it."""
         values = [table.get(partition) for table in self._tables[:3]]
         if all(value is None for value in values):
             return None
@@ -91,23 +91,23 @@ class RootOffsets:
             foreign=True,
         )
 
-    def update(self, known: Mapping[TopicPartition, RootLine], there: Collection[TopicPartition]) -> bool:
-        """Take in what is known of partitions, and keep only those there; return whether that changed anything."""
+    def update(self, known: Mapping[TopicPartition, RootLine], existing: Collection[TopicPartition]) -> bool:
+        """Set the offsets of known partitions and drop those not `existing`; return whether anything changed."""
         before = [dict(table) for table in self._tables]
-        for place, table in enumerate(self._tables):
+        for column, table in enumerate(self._tables):
             gone = set()
             for partition, line in known.items():
-                offset = line[place]
+                offset = line[column]
                 if offset is None:
                     gone.add(partition)
                 else:
                     table[partition] = offset
-            for partition in table.keys() - (set(there) - gone):
+            for partition in table.keys() - (set(existing) - gone):
                 del table[partition]
         return before != list(self._tables)
 
     def write(self, files: Files, root: str) -> None:
-        """Replace the files. Each is whole after a crash; they need not be of one moment."""
+        """Replace the files. After a crash each is whole, but they may be of different times."""
         for name, table in zip(_NAMES, self._tables, strict=True):
             if table or name != names.CLEANED_OFFSETS or name in files.list(root):
                 replace_file(files, root, name, encode_offsets(table))
@@ -122,9 +122,9 @@ _NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS,
 
 
 class RootWatch:
-    """What the files say by now: a broker that runs on the directory writes them, once a minute by default.
+    """The current contents of the files, which a running broker writes, by default once a minute.
 
-    Any thread may ask. The files are looked at again after `LOOK_S`, and parsed where they have changed.
+    Thread-safe. The files are read again after `CHECK_INTERVAL_S`, and parsed if they have changed.
     """
 
     def __init__(self, files: Files, root: str, *, clock: Clock) -> None:
@@ -133,13 +133,13 @@ class RootWatch:
         self._clock = clock
         self._contents = _read_all(files, root)
         self._offsets = RootOffsets.parse(self._contents)
-        self._next_look = clock.monotonic() + LOOK_S
+        self._next_check = clock.monotonic() + CHECK_INTERVAL_S
 
     def offsets(self) -> RootOffsets:
-        """Return what the files say."""
+        """Return the current contents of the files."""
         now = self._clock.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_S
+        if now >= self._next_check:
+            self._next_check = now + CHECK_INTERVAL_S
             contents = _read_all(self._files, self._root)
             if contents != self._contents:
                 self._contents, self._offsets = contents, RootOffsets.parse(contents)
@@ -147,7 +147,7 @@ class RootWatch:
 
 
 def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], Checkpoint | None]:
-    """Return a function for what the root says of a partition that is opened by itself: nothing where it lies alone."""
+    """Return a function for the checkpoint that the root gives a partition opened alone; None outside a root."""
     partition = names.parse_partition_name(os.path.basename(directory))
     root = os.path.dirname(directory)
     if partition is None or not is_root(files, root):

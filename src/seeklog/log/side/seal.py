@@ -1,6 +1,6 @@
-"""The seal of a segment: what its files hold, written once when it stops growing.
+"""The seal of a segment: facts that prove its files, written once when it stops growing.
 
-`%020d.seal` is 80 bytes, big-endian, 88 where compaction has been, and more where gaps are lawful:
+`%020d.seal` has 80 bytes, big-endian; 88 after a compaction; more if the segment may have gaps:
 
      0  magic          4 bytes "SLSL"          40  batch_count       int64
      4  version        int16   1               48  max_timestamp_ms  int64   -1: none
@@ -10,18 +10,17 @@
     24  size           int64   of the .log     72  time_index_crc    uint32  of the whole .timeindex file
     32  record_count   int64                   76  crc               uint32  of the 76 bytes before it
 
-In version 2 the offset below which compaction has seen every record of the segment stands at byte 76, an int64, and
-the CRC of all before it at byte 84. Version 3 is that of a segment with gaps; its head goes on with
+Version 2 has, at byte 76, the offset below which compaction has seen every record of the segment (int64), and the CRC
+of all bytes before it at byte 84. Version 3 is for a segment with gaps. Its head continues with
 
     84  page_size      int32                   92  crc               uint32  of the 92 bytes before it
     88  table_crc      uint32  of the table
 
-and then comes the table, the checksums of the log's pages (`pages`). An open reads no more than heads.
+and is followed by the table, the checksums of the log's pages (see `pages`). Opening a log reads only the heads.
 
-The seal proves the other files: an index whose CRC is not the one in the seal is rebuilt, a log that is
-shorter than its seal lost records. `contiguous` says that no offset is missing between its batches, so
-that a reader may take a gap for damage. A seal whose head fails its own CRC counts as missing; a table that fails
-is rebuilt from the log, as an index is.
+The seal proves the other files: an index whose CRC differs from the seal is rebuilt, and a log shorter than its seal
+says has lost records. `contiguous` means that no offset is missing between the batches, so a reader may treat a gap as
+damage. A seal whose head fails its own CRC counts as missing. A damaged table is rebuilt from the log, like an index.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _SIZES = {VERSION: SIZE, COMPACTED_VERSION: COMPACTED_SIZE, PAGED_VERSION: HEAD_
 
 
 class Content(NamedTuple):
-    """What identifies a sealed segment on disk."""
+    """The identity of a sealed segment's content."""
 
     base_offset: int
     next_offset: int
@@ -61,7 +60,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a sealed segment holds."""
+    """The facts about a sealed segment."""
 
     base_offset: int
     next_offset: int
@@ -77,7 +76,7 @@ class Seal:
     clean_offset: int = 0
     """Compaction has seen every record of the segment below this offset; 0: none."""
     pages: Pages | None = None
-    """What proves the table of page checksums after the head; None: there is none."""
+    """The proof of the page checksums after the head; None if there are none."""
 
     @property
     def content(self) -> Content:
@@ -85,7 +84,7 @@ class Seal:
 
 
 def encode_seal(seal: Seal, table: bytes = b"") -> bytes:
-    """Return the bytes of a seal file: the head, and the table of page checksums after it."""
+    """Return the bytes of a seal file: the head, then the table of page checksums."""
     return encode_head(seal) + (table if seal.pages is not None else b"")
 
 
@@ -102,7 +101,7 @@ def encode_head(seal: Seal) -> bytes:
 
 
 def decode_seal(data: bytes) -> Seal | None:
-    """Return the seal that the bytes hold, or None if they are not a whole seal. A table is not looked at."""
+    """Return the seal in the bytes, or None if they are not a whole seal. The table is ignored."""
     if len(data) < SIZE:
         return None
     magic, version, flags, *fields = _BODY.unpack_from(data)
@@ -121,10 +120,11 @@ def decode_seal(data: bytes) -> Seal | None:
 
 
 def read_seal(files: Files, directory: str, base_offset: int) -> Seal | None:
-    """Return a segment's seal, or None if it has none that is whole and its own. Its table is not read."""
+    """Return a segment's seal without its table, or None if the seal is missing, damaged or another segment's."""
     path = _path(directory, base_offset)
     try:
-        # An archive has the head in its manifest; elsewhere that is read only a request costs more than a table.
+        # An archive's manifest contains the head. Other remote stores fetch the file whole: a request costs more
+        # than the table.
         data = files.read_file(path) if isinstance(files, ReadOnlyFiles) else _read_head(files, path)
     except FileNotFoundError:
         return None
@@ -138,7 +138,7 @@ def _read_head(files: Files, path: str) -> bytes:
 
 
 def read_table(files: Files, directory: str, base_offset: int, pages: Pages) -> bytes | None:
-    """Return a segment's table of page checksums, or None if there is none, or not the one that `pages` proves."""
+    """Return a segment's table of page checksums, or None if it is missing or fails the CRC in `pages`."""
     try:
         handle = Handle(files, _path(directory, base_offset))
     except FileNotFoundError:
@@ -153,5 +153,5 @@ def write_seal(files: Files, directory: str, seal: Seal, table: bytes = b"") -> 
 
 
 def _path(directory: str, base_offset: int) -> str:
-    """Return where a segment's seal lies."""
+    """Return the path of a segment's seal."""
     return f"{directory}/{names.segment_name(base_offset, names.SEAL)}"

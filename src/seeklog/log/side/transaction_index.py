@@ -1,25 +1,25 @@
-"""How the transactions of a partition ended, and what compaction may therefore drop. Kafka's rules.
+"""How the transactions of a partition ended, and what compaction may therefore drop, by Kafka's rules.
 
-A coordinator ends a producer's transaction with a marker: a control batch, after the records, that says commit or
-abort. Then
+A coordinator ends a producer's transaction with a marker: a control batch after the records, of type commit or abort.
+Compaction then
 
-    records of an aborted transaction   go, and no key is known by them
-    a marker                            stays until no batch of its transaction is left below it, and until the delete
-                                        horizon, which it gets when that is first seen, has passed
-    a transaction that has not ended    bounds compaction: nothing from its first offset on is touched
+    drops records of an aborted transaction, and ignores their keys
+    keeps a marker until no batch of its transaction is left below it and its delete horizon has passed; the horizon is
+        set when the first condition is first met
+    stops before the first offset of an open transaction
 
-An abort marker whose transaction had a batch below it has an entry in the `.txnindex` of its segment, from which a
-consumer learns what to skip; 34 bytes each, big-endian, in the order of the markers:
+An abort marker whose transaction has a batch below it gets an entry in the `.txnindex` of its segment, which consumers
+use to skip aborted records. An entry has 34 bytes, big-endian; entries are in the order of the markers:
 
     version             int16   0
     producer_id         int64
     first_offset        int64   of the transaction
     last_offset         int64   of the marker
-    last_stable_offset  int64   where the oldest transaction began that was open then, or the offset after the marker
+    last_stable_offset  int64   first offset of the oldest transaction open at that time, or the offset after the marker
 
-That file has no checksum, and one that is missing looks like one that was never needed. The markers say the same, under
-a CRC, and are there for as long as it matters: so they are what is read here, and the index is only written, and cut
-where the log is.
+The file has no checksum, and a missing file looks like one that was never needed. The markers contain the same facts,
+protected by a CRC, for as long as they matter. seeklog therefore reads only the markers; it writes the index, and
+truncates it with the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """What an entry of a `.txnindex` says."""
+    """One entry of a `.txnindex`."""
 
     producer_id: int
     first_offset: int
@@ -56,9 +56,9 @@ def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
-    """Take the entries out of a segment's `.txnindex` whose markers were cut. The caller syncs the directory.
+    """Remove the entries of markers that were cut from a segment's `.txnindex`. The caller syncs the directory.
 
-    A consumer that goes by them would skip what is appended, and committed, in the place of what was cut.
+    A consumer would otherwise skip committed records that are appended at the same offsets.
     """
     name = names.segment_name(base_offset, names.TRANSACTION_INDEX)
     path = f"{shared.directory}/{name}"
@@ -75,7 +75,7 @@ def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
 
 
 class _Aborted:
-    """The aborted transactions of one producer, in order: 24 bytes each, for there may be a great many."""
+    """The aborted transactions of one producer, in order. Arrays, because there may be many: 24 bytes each."""
 
     __slots__ = ("first", "last", "stable")
 
@@ -83,17 +83,17 @@ class _Aborted:
         self.first, self.last, self.stable = array("q"), array("q"), array("q")
 
 
-class EndedTransactions:
-    """The transactions of a partition up to an offset, put together from its batches in order."""
+class TransactionHistory:
+    """The transactions of a partition below an offset, collected from its batches in order."""
 
     def __init__(self, stop_offset: int) -> None:
         self.stop_offset = stop_offset
-        """What came from here on is not known, and counts as not ended."""
+        """Markers from here on are unknown: their transactions count as open."""
         self._open: dict[int, int] = {}
         self._aborted: dict[int, _Aborted] = {}
 
     def note(self, base_offset: int, last_offset: int, attributes: int, producer_id: int, marker: int) -> None:
-        """Take in a batch of a transaction; `marker` is the type of a control batch's record, or -1."""
+        """Add a batch of a transaction. `marker` is the type of a control batch's record, or -1."""
         if not attributes & CONTROL:
             if producer_id >= 0:
                 self._open.setdefault(producer_id, base_offset)
@@ -109,11 +109,11 @@ class EndedTransactions:
 
     @property
     def first_unstable_offset(self) -> int:
-        """Where the oldest transaction begins that has not ended."""
+        """The first offset of the oldest open transaction."""
         return min(self._open.values(), default=INT64_MAX)
 
     def find_aborted(self, producer_id: int, offset: int) -> AbortedTransaction | None:
-        """Return the aborted transaction that a producer's batch belongs to, or its marker, by an offset of it."""
+        """Return the aborted transaction that contains a batch of a producer, or its marker, at this offset."""
         aborted = self._aborted.get(producer_id)
         if aborted is None:
             return None
@@ -124,34 +124,34 @@ class EndedTransactions:
 
 
 class Verdicts:
-    """Says of the batches of transactions, in order from the start of the log, which count for nothing.
+    """Decides, in order from the start of the log, which batches of transactions compaction ignores.
 
-    `find` is asked for what is known of their ends when the first such batch comes: most logs have none.
+    `find` is called at the first such batch: most logs have none.
     """
 
-    def __init__(self, find: Callable[[], EndedTransactions]) -> None:
+    def __init__(self, find: Callable[[], TransactionHistory]) -> None:
         self._find = find
         self._has_batches: set[int] = set()
         self._aborted: list[AbortedTransaction] = []
 
     def judge(self, base_offset: int, last_offset: int, attributes: int, producer_id: int, marker: int) -> bool:
-        """Tell whether a batch's records are those of an aborted transaction, or a marker has nothing to end."""
-        ended = self._find()
+        """Return whether a batch belongs to an aborted transaction, or is a marker without a transaction."""
+        history = self._find()
         if not attributes & CONTROL:
             self._has_batches.add(producer_id)
-            return ended.find_aborted(producer_id, base_offset) is not None
+            return history.find_aborted(producer_id, base_offset) is not None
         if marker not in (ABORT, COMMIT):
             return False
         if producer_id not in self._has_batches:
             return True
         self._has_batches.discard(producer_id)
         if marker == ABORT:
-            found = ended.find_aborted(producer_id, last_offset)
-            if found is not None:
-                self._aborted.append(found)
+            transaction = history.find_aborted(producer_id, last_offset)
+            if transaction is not None:
+                self._aborted.append(transaction)
         return False
 
     def take_aborted(self) -> bytes:
-        """Return the `.txnindex` of the markers that were kept since the last call."""
+        """Return the `.txnindex` for the markers kept since the last call."""
         taken, self._aborted = self._aborted, []
         return encode_aborted(taken)

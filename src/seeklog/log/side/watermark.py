@@ -1,15 +1,15 @@
 """The high watermark, published for readers in other processes.
 
-`seeklog-watermark` is 16 bytes, big-endian, written in place with one write:
+`seeklog-watermark` has 16 bytes, big-endian, overwritten in place by a single write:
 
     0  crc              uint32   CRC-32C of the 12 bytes after it
     4  mode             int32    0: the watermark follows the write; read to the last whole batch
                                  1: `high_watermark` is the first offset that must not be read
     8  high_watermark   int64
 
-It is synced only where it may fall: in a truncation, and when a log with a manual watermark is opened. So whatever a
-power loss leaves of it was asked for, and of it and the checkpoint's the higher one counts. A reader that finds a
-torn value looks again, then falls back to the checkpoint, and says so.
+It is synced only when the watermark may fall: in a truncation, and when a log with a manual watermark is opened. So
+every value that survives a power loss was published, and the higher of this one and the checkpoint's is valid. A reader
+that finds a torn value retries, then uses the checkpoint and logs a warning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CRC = struct.Struct(">I")
 SIZE: Final = _CRC.size + _BODY.size
 FOLLOWS_WRITE: Final = 0
 EXPLICIT: Final = 1
-# A write of 16 bytes inside one page is torn only for the moment of a memory copy.
+# A write of 16 bytes within one page is torn only during a memory copy.
 _ATTEMPTS: Final = 8
 
 
@@ -49,7 +49,7 @@ def decode_watermark(data: bytes) -> tuple[int, int] | None:
 
 
 class Publisher:
-    """The writer's side."""
+    """Publishes the watermark for the writer."""
 
     def __init__(self, files: Files, directory: str, *, follows_write: bool) -> None:
         self._files = files
@@ -58,16 +58,16 @@ class Publisher:
         self._handle: Handle | None = None
 
     def publish(self, high_watermark: int, *, durable: bool = False) -> None:
-        """Let other processes know how far they may read."""
+        """Publish how far other processes may read."""
         handle = self._handle or Handle(self._files, self._path, write=True, create=True)
         self._files.write(handle.number, encode_watermark(self._mode, high_watermark), 0)
         if durable:
             self._files.sync(handle.number)
-        # One that follows the write is published once; the others with every sync, so their file stays open.
+        # A watermark that follows the write is published once; others with every sync, so their file stays open.
         self._handle = handle if self._mode == EXPLICIT else None
 
     def try_publish(self, high_watermark: int) -> None:
-        """Publish; where that fails, readers in other processes see less."""
+        """Publish; on failure, log a warning: readers in other processes then see less."""
         try:
             self.publish(high_watermark)
         except OSError as error:
@@ -78,9 +78,9 @@ class Publisher:
 
 
 def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None]) -> tuple[int, int] | None:
-    """Return what the writer published as (mode, high watermark), or None if nothing whole is there.
+    """Return the published (mode, high watermark), or None if the file is missing or damaged.
 
-    `warn` is called where something is there and damaged: readers then see less than was published.
+    `warn` is called for a damaged file: readers then see less than was published.
     """
     path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
@@ -90,5 +90,5 @@ def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None])
         found = decode_watermark(data)
         if found is not None:
             return found
-    warn(f"{path} fails its CRC: the high watermark of the checkpoint counts until a writer publishes one again")
+    warn(f"{path} fails its CRC: using the high watermark of the checkpoint until a writer publishes another")
     return None
