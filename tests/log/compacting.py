@@ -15,8 +15,8 @@ WORDS: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 700, "ind
 MORE = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def open_compacted(path: Path, **words: Any) -> Log:
-    return open_log(path, **(WORDS | words))
+def open_compacted(path: Path, **settings: Any) -> Log:
+    return open_log(path, **(WORDS | settings))
 
 
 def put(log: Log, key: str, value: bytes | None) -> int:

@@ -48,8 +48,8 @@ class Coordinator:
         place = self.log.next_sequence(producer)
         sequence = self.sequences.get(producer, 0) if place is None else place.sequence
         self.sequences[producer] = sequence + len(records)
-        words = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
-        offsets = self.log.append_batches(encode_batch(records, transactional=True, **words))
+        settings = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+        offsets = self.log.append_batches(encode_batch(records, transactional=True, **settings))
         self.starts.setdefault(producer, offsets.start)
 
     def end(self, producer: int, *, commits: bool, epoch: int = 0) -> None:

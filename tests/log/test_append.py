@@ -1,4 +1,4 @@
-"""Appending: one record, many, and whole batches, and every bad one with what it leaves on disk."""
+"""Appending one record, many records, and whole batches, and what a refused append leaves on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in COD
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_batches", "append_numbered"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_at_the_end_of_all_offsets_nothing_is_appended_and_nothing_breaks(tmp_path: Path, way: str, codec: str) -> None:
+def test_append_at_largest_offset_is_refused_and_log_stays_usable(tmp_path: Path, way: str, codec: str) -> None:
     wide = Sketch((HandMade(b"wide"),), fields={"last_delta": 2**31 - 3}).encode()
     batch = Sketch((HandMade(b"x"),)).encode()
     more: dict[str, Callable[[Log], object]] = {
@@ -42,8 +42,8 @@ def test_at_the_end_of_all_offsets_nothing_is_appended_and_nothing_breaks(tmp_pa
         "append_batches": lambda log: log.append_batches(batch),
         "append_numbered": lambda log: log.append_many([Record(b"x")], producer=ProducerSequence(producer_id=7)),
     }
-    words: dict[str, Any] = {"initial_offset": 2**63 - 1 - 2**31, "flush": "batch", "compression_type": codec}
-    with open_log(tmp_path, **words) as log:
+    settings: dict[str, Any] = {"initial_offset": 2**63 - 1 - 2**31, "flush": "batch", "compression_type": codec}
+    with open_log(tmp_path, **settings) as log:
         log.append(b"first")
         log.append_batches(wide)
         log.append(b"last")
@@ -53,18 +53,18 @@ def test_at_the_end_of_all_offsets_nothing_is_appended_and_nothing_breaks(tmp_pa
             more[way](log)
         assert contents(tmp_path) == before
         assert [record.value for record in log.scan()] == [b"first", b"wide", b"last"]
-    with open_log(tmp_path, **words) as log:
+    with open_log(tmp_path, **settings) as log:
         assert [record.value for record in log.scan()] == [b"first", b"wide", b"last"]
         assert log.log_end_offset == 2**63 - 1
 
 
-def test_append_returns_the_offsets_in_order(log: Log) -> None:
+def test_append_returns_consecutive_offsets(log: Log) -> None:
     assert [log.append(b"v") for _ in range(5)] == [0, 1, 2, 3, 4]
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 5, 5)
 
 
 @by_codec
-def test_what_is_appended_is_read_with_everything_it_had(tmp_path: Path, codec: str) -> None:
+def test_records_are_read_back_unchanged(tmp_path: Path, codec: str) -> None:
     headers = (("trace", b"1"), ("none", None), ("", b""), ("\udcff", b"not utf-8"))
     with open_log(tmp_path, compression_type=codec) as log:
         log.append(b"v", key=b"k", headers=list(headers), timestamp_ms=START_MS - 5)
@@ -79,7 +79,7 @@ def test_what_is_appended_is_read_with_everything_it_had(tmp_path: Path, codec: 
         assert [batch.codec for batch in log.read_batches(0)] == [codec] * 3
 
 
-def test_a_record_without_a_time_gets_the_clocks(tmp_path: Path) -> None:
+def test_record_without_timestamp_gets_time_of_clock(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock) as log:
         log.append(b"")
@@ -90,7 +90,7 @@ def test_a_record_without_a_time_gets_the_clocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_batches", "writer"])
-def test_with_append_time_every_record_gets_the_logs_clock(tmp_path: Path, way: str) -> None:
+def test_append_time_replaces_timestamp_of_every_record(tmp_path: Path, way: str) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, message_timestamp_type="LogAppendTime") as log:
         record = Record(b"v", timestamp_ms=5)
@@ -109,7 +109,7 @@ def test_with_append_time_every_record_gets_the_logs_clock(tmp_path: Path, way: 
         assert batch.header.is_log_append_time
 
 
-def test_one_append_is_one_batch_in_one_write(tmp_path: Path) -> None:
+def test_one_append_is_one_batch_and_one_write(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files) as log:
         for records in (1, 3):
@@ -140,7 +140,7 @@ def test_append_many_takes_any_iterable(log: Log, kind: Callable[[Any], Any]) ->
     assert values(log.scan()) == [b"a", b"b"]
 
 
-def test_offsets_that_records_had_before_do_not_matter(log: Log) -> None:
+def test_old_offsets_of_records_are_ignored(log: Log) -> None:
     log.append_many([Record(b"a", offset=500), Record(b"b", offset=3)])
 
     assert offsets(log.scan()) == [0, 1]
@@ -151,9 +151,7 @@ def test_offsets_that_records_had_before_do_not_matter(log: Log) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_batches_are_appended_as_they_are_but_for_offset_and_epoch(
-    tmp_path: Path, codec: int, kind: Callable[[bytes], Any]
-) -> None:
+def test_append_batches_changes_only_offset_and_epoch(tmp_path: Path, codec: int, kind: Callable[[bytes], Any]) -> None:
     raws = [
         encode_batch(
             [Record(b"a", timestamp_ms=5), Record(b"b", timestamp_ms=6)],
@@ -176,7 +174,7 @@ def test_batches_are_appended_as_they_are_but_for_offset_and_epoch(
         assert offsets(log.scan()) == [40, 41, 42, 43]
 
 
-def test_gaps_and_empty_batches_keep_their_offsets(log: Log) -> None:
+def test_gaps_and_empty_batches_take_offsets(log: Log) -> None:
     gap = Sketch((HandMade(b"a"), HandMade(b"b", delta=5)), fields={"last_delta": 7}).encode()
     empty = batch_of(b"", last_delta=9, record_count=0)
 
@@ -185,7 +183,7 @@ def test_gaps_and_empty_batches_keep_their_offsets(log: Log) -> None:
     assert [offsets(log.read(offset, max_records=1)) for offset in (1, 6, 8, 19)] == [[5], [18], [18], [23]]
 
 
-def test_control_batches_are_kept_and_give_no_records(log: Log) -> None:
+def test_control_batches_are_stored_but_give_no_records(log: Log) -> None:
     marker = Sketch((HandMade(b"\0\0\0\0\0\0", b"\0\0\0\1"),), attributes=0x30).encode()
     log.append(b"before")
     assert log.append_batches(marker) == range(1, 2)
@@ -197,7 +195,7 @@ def test_control_batches_are_kept_and_give_no_records(log: Log) -> None:
     assert offsets(log.read(1)) == [2]
 
 
-def test_a_log_that_ends_with_a_control_batch_has_the_record_before_it_as_its_last(log: Log) -> None:
+def test_last_skips_control_batch_at_end_of_log(log: Log) -> None:
     log.append(b"v")
     log.append_batches(Sketch((HandMade(b"\0\0\0\0\0\0", b"\0\0\0\1"),), attributes=0x30).encode())
 
@@ -270,7 +268,7 @@ def old_batch(magic: int) -> bytes:
 
 @pytest.mark.parametrize("what", BAD_APPENDS)
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_bad_append_is_refused_and_nothing_is_written(tmp_path: Path, what: str, codec: str) -> None:
+def test_bad_append_is_refused_and_writes_nothing(tmp_path: Path, what: str, codec: str) -> None:
     call, error, message = BAD_APPENDS[what]
     if codec == "zstd" and what in ("too large", "many: too large"):
         return  # it shrinks below the limit
@@ -286,7 +284,7 @@ def test_a_bad_append_is_refused_and_nothing_is_written(tmp_path: Path, what: st
         assert log.append(b"goes on") == 2
 
 
-def test_a_batch_that_compresses_below_the_limit_is_taken(tmp_path: Path) -> None:
+def test_batch_that_compresses_below_limit_is_accepted(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=500, compression_type="zstd") as log:
         log.append(BIG)
 

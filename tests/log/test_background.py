@@ -1,4 +1,4 @@
-"""The background thread: whenever it is stopped it ends, and not before; what it syncs may fail, end, or go away."""
+"""The background thread: it ends only when it is stopped, and the logs that it syncs may fail, close, or be dropped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def maintenance() -> Iterator[Maintenance]:
 
 
 class TwoRounds:
-    """A log with work for two rounds of its thread; the second round finds it closed. Once stopped it has none."""
+    """A log with work for two rounds of its thread. In the second round it is closed; once stopped, it has no work."""
 
     directory = "log"
 
@@ -42,7 +42,7 @@ class TwoRounds:
 
     def do_background_work(self) -> None:
         if self.is_stopped:
-            return  # nothing is appended any more that would wake the thread again
+            return  # no later append would wake the thread again
         self.rounds += 1
         if self.rounds == 2:
             raise LogClosed("closed")
@@ -54,9 +54,9 @@ class TwoRounds:
 
 
 class StopAtLine:
-    """A trace that stops the thread just before the nth line that it runs of its loop.
+    """A trace function that stops the thread just before the nth line of its loop.
 
-    Another thread stops it, and is given a moment to get through; where the loop holds its lock that happens later.
+    Another thread calls stop and gets a moment to run. If the loop holds its lock, the stop takes effect later.
     """
 
     CODES = (Maintenance._run.__code__, Maintenance._next.__code__)
@@ -79,10 +79,10 @@ class StopAtLine:
 
 
 @pytest.mark.parametrize("flush", ["os", "interval"])
-def test_a_stop_before_any_line_of_the_thread_ends_it(flush: str) -> None:
-    """Goal: no moment at which a stop is forgotten and `close`, which waits for the thread, waits for ever."""
+def test_stop_before_any_line_of_thread_ends_it(flush: str) -> None:
+    """Goal: no stop is missed, because then `close`, which waits for the thread, would wait forever."""
     config = LogConfig.from_mapping({"flush": flush, "flush_interval_ms": 1})
-    before = threading.gettrace()  # a coverage tool may have one
+    before = threading.gettrace()  # a coverage tool may have set one
     for number in itertools.count(1):
         log = TwoRounds(config)
         trace = StopAtLine(log, number)
@@ -96,14 +96,14 @@ def test_a_stop_before_any_line_of_the_thread_ends_it(flush: str) -> None:
             threading.settrace(before)
         log.stop()
         thread.join(PATIENCE_S)
-        assert not thread.is_alive(), f"stopped before line {number}, the thread goes on"
+        assert not thread.is_alive(), f"stopped before line {number}, the thread still runs"
         if trace.lines < number:
             break
     print(f"flush={flush}: stopped before each of {number - 1} lines")
     assert number > 10
 
 
-class Ended:
+class EndingLog:
     """A log that ends when it is synced."""
 
     directory = "log"
@@ -122,11 +122,11 @@ class Ended:
     [(LogClosed("closed"), []), (LogFailed("no disk"), ["log: the background sync failed: no disk"])],
     ids=["closed", "failed"],
 )
-def test_a_log_that_has_ended_is_synced_no_more(
+def test_closed_or_failed_log_is_not_synced_again(
     maintenance: Maintenance, error: SeeklogError, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: a failure is reported once; the caller of the next append gets it, and not the thread again and again."""
-    log = Ended(error)
+    """Goal: a failure is reported once, to the next append; the thread does not report it again and again."""
+    log = EndingLog(error)
     maintenance.watch(log, INTERVAL).appended()
     wait_until(lambda: log.rounds == 1, "the background sync")
     maintenance.stop()
@@ -135,9 +135,11 @@ def test_a_log_that_has_ended_is_synced_no_more(
     assert caplog.messages == logged
 
 
-def test_a_log_that_goes_on_is_synced_on(maintenance: Maintenance, caplog: pytest.LogCaptureFixture) -> None:
-    """Goal: no append is left unsynced for good because of something that did not stop the log."""
-    log = Ended(FormatError("a bomb"))
+def test_sync_error_that_does_not_fail_log_is_retried(
+    maintenance: Maintenance, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: an error that does not fail the log leaves no append unsynced."""
+    log = EndingLog(FormatError("a bomb"))
     watch = maintenance.watch(log, INTERVAL)
     for number in (1, 2):
         watch.appended()
@@ -148,7 +150,7 @@ def test_a_log_that_goes_on_is_synced_on(maintenance: Maintenance, caplog: pytes
     assert caplog.messages == ["log: the background sync failed: a bomb"] * 2
 
 
-class Broken:
+class BrokenJob:
     """An object whose method has a defect."""
 
     rounds = 0
@@ -158,10 +160,10 @@ class Broken:
         raise RuntimeError("a defect")
 
 
-def test_a_defect_in_a_job_is_logged_and_the_thread_goes_on(
+def test_defect_in_job_is_logged_and_thread_continues(
     maintenance: Maintenance, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = Broken()
+    broken = BrokenJob()
     maintenance.every(0.001, broken.work)
     wait_until(lambda: broken.rounds == 2, "the second round")
     maintenance.stop()
@@ -170,8 +172,8 @@ def test_a_defect_in_a_job_is_logged_and_the_thread_goes_on(
     assert "RuntimeError: a defect" in caplog.text
 
 
-def test_a_log_that_was_dropped_is_synced_no_more(maintenance: Maintenance) -> None:
-    log = Ended(LogClosed("closed"))
+def test_dropped_log_is_not_synced_again(maintenance: Maintenance) -> None:
+    log = EndingLog(LogClosed("closed"))
     watch: Watch = maintenance.watch(log, INTERVAL)
     alive = weakref.ref(log)
     del log
@@ -180,7 +182,7 @@ def test_a_log_that_was_dropped_is_synced_no_more(maintenance: Maintenance) -> N
     wait_until(lambda: not watch._is_waiting, "a round without a log")
 
 
-def test_a_lone_log_that_was_dropped_ends_its_thread(tmp_path: Path) -> None:
+def test_thread_of_lone_log_ends_when_log_is_dropped(tmp_path: Path) -> None:
     log = Log(tmp_path, config=INTERVAL, files=QuickFiles())
     log.append(b"x")
     assert log._maintenance is not None
@@ -193,7 +195,7 @@ def test_a_lone_log_that_was_dropped_ends_its_thread(tmp_path: Path) -> None:
     assert not thread.is_alive()
 
 
-def test_a_lone_log_ends_its_thread_when_it_is_closed(tmp_path: Path) -> None:
+def test_thread_of_lone_log_ends_when_log_is_closed(tmp_path: Path) -> None:
     with Log(tmp_path, config=INTERVAL, files=QuickFiles()) as log:
         log.append(b"x")
         assert log._maintenance is not None

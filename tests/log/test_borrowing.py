@@ -1,4 +1,4 @@
-"""A log that stays open while others write it: its lock is released after a change and taken again before the next."""
+"""A log that stays open while others write it: it releases its lock after a change, and borrows it before the next."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def value(number: int) -> bytes:
     return b"%010d" % number
 
 
-def lend(log: Log) -> Log:
+def returned(log: Log) -> Log:
     log.give_back()
     return log
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Log, Log]:
-    """Two that have the same log open, both given back. The first was there first."""
+    """Two objects that have the same log open, both returned. The first one opened it first."""
     first = open_log(tmp_path, background=False)
     first.append(value(0))
     first.give_back()
-    second = lend(open_log(tmp_path, background=False))
+    second = returned(open_log(tmp_path, background=False))
     assert first.borrow()
     first.give_back()
     return first, second
 
 
-def test_a_log_that_was_given_back_refuses_changes_until_it_is_borrowed(tmp_path: Path) -> None:
+def test_returned_log_refuses_changes_until_it_is_borrowed(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append(value(0))
         log.give_back()
@@ -51,7 +51,7 @@ def test_a_log_that_was_given_back_refuses_changes_until_it_is_borrowed(tmp_path
 
 
 @pytest.mark.id("given-back-durable")
-def test_what_is_given_back_is_durable(tmp_path: Path) -> None:
+def test_returning_log_makes_it_durable(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, background=False) as log:
         log.append(value(0))
@@ -62,7 +62,7 @@ def test_what_is_given_back_is_durable(tmp_path: Path) -> None:
         assert log.recovery_point == 1
 
 
-def test_borrowing_what_nobody_had_meanwhile_opens_nothing(tmp_path: Path) -> None:
+def test_borrowing_log_that_nobody_held_opens_no_file(tmp_path: Path) -> None:
     class NoOpens(QuickFiles):
         is_strict = False
 
@@ -81,7 +81,7 @@ def test_borrowing_what_nobody_had_meanwhile_opens_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.id("borrowed-in-turn")
-def test_those_who_take_turns_see_what_the_others_have_appended(pair: tuple[Log, Log]) -> None:
+def test_alternating_writers_see_records_of_each_other(pair: tuple[Log, Log]) -> None:
     for number in range(1, 100):
         log = pair[number % 2]
         assert log.borrow()
@@ -96,7 +96,7 @@ def test_those_who_take_turns_see_what_the_others_have_appended(pair: tuple[Log,
         assert log.recovery.clean
 
 
-def test_borrowing_is_refused_while_another_writes(pair: tuple[Log, Log]) -> None:
+def test_borrowing_is_refused_while_another_process_writes(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert first.borrow()
     with pytest.raises(LogLocked, match=str(os.getpid())):
@@ -107,7 +107,7 @@ def test_borrowing_is_refused_while_another_writes(pair: tuple[Log, Log]) -> Non
 
 @pytest.mark.id("borrowed-after-more-than-appends")
 @pytest.mark.parametrize("change", ["rolls", "truncates", "deletes", "begins an epoch", "closes"])
-def test_a_log_that_another_did_more_to_than_append_must_be_opened_again(pair: tuple[Log, Log], change: str) -> None:
+def test_log_must_be_reopened_if_another_did_more_than_append(pair: tuple[Log, Log], change: str) -> None:
     first, second = pair
     assert second.borrow()
     second.append_many([Record(value(number)) for number in range(3)])
@@ -131,8 +131,8 @@ def test_a_log_that_another_did_more_to_than_append_must_be_opened_again(pair: t
     second.close()
 
 
-def test_a_log_that_another_appended_much_to_must_be_opened_again(pair: tuple[Log, Log]) -> None:
-    """Goal: to read more than 16 MiB with the lock held takes no less than an open, which leaves most of it unread."""
+def test_log_must_be_reopened_if_another_appended_too_much(pair: tuple[Log, Log]) -> None:
+    """Goal: reading more than 16 MiB with the lock held takes as long as an open, which leaves most of it unread."""
     first, second = pair
     assert second.borrow()
     for _ in range(17):
@@ -143,7 +143,7 @@ def test_a_log_that_another_appended_much_to_must_be_opened_again(pair: tuple[Lo
     second.close()
 
 
-def test_what_another_appended_and_the_disk_damaged_is_not_taken_in(pair: tuple[Log, Log]) -> None:
+def test_damaged_append_of_another_writer_is_not_read_in(pair: tuple[Log, Log]) -> None:
     first, second = pair
     path = first.path / f"{0:020d}.log"
     assert second.borrow()
@@ -157,16 +157,16 @@ def test_what_another_appended_and_the_disk_damaged_is_not_taken_in(pair: tuple[
     second.close()
 
 
-def test_a_holder_that_dies_leaves_no_note(pair: tuple[Log, Log]) -> None:
+def test_crashed_holder_leaves_no_note(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
     second.append(value(1))
-    second._partition._writer_lock.close()  # as the kernel does for one that is killed
+    second._partition._writer_lock.close()  # as the kernel does for a killed process
 
     assert not first.borrow()
 
 
-def test_a_torn_append_of_one_that_died_is_cut_by_the_next_open(pair: tuple[Log, Log]) -> None:
+def test_torn_append_of_crashed_holder_is_cut_by_next_open(pair: tuple[Log, Log]) -> None:
     first, second = pair
     path = first.path / f"{0:020d}.log"
     assert second.borrow()
@@ -180,7 +180,7 @@ def test_a_torn_append_of_one_that_died_is_cut_by_the_next_open(pair: tuple[Log,
         assert path.stat().st_size == BATCH_BYTES
 
 
-def test_a_log_whose_lock_file_was_removed_must_be_opened_again(pair: tuple[Log, Log]) -> None:
+def test_log_must_be_reopened_if_its_lock_file_was_removed(pair: tuple[Log, Log]) -> None:
     first, second = pair
     os.remove(first.path / LOCK)
     third = open_log(first.path)
@@ -191,7 +191,7 @@ def test_a_log_whose_lock_file_was_removed_must_be_opened_again(pair: tuple[Log,
     third.close()
 
 
-def test_a_failed_sync_is_no_giving_back(tmp_path: Path) -> None:
+def test_failed_sync_does_not_return_log(tmp_path: Path) -> None:
     class Failing(QuickFiles):
         fails = False
 
@@ -210,11 +210,11 @@ def test_a_failed_sync_is_no_giving_back(tmp_path: Path) -> None:
         open_log(tmp_path)
     log.close()
 
-    assert len((tmp_path / LOCK).read_text().split()) == 1, "a note would say that all is synced"
+    assert len((tmp_path / LOCK).read_text().split()) == 1, "a note would claim that everything is synced"
 
 
-def test_a_log_without_room_for_a_seal_is_closed_instead_of_given_back(tmp_path: Path) -> None:
-    """The note would not tell the next writer that a seal is missing."""
+def test_log_without_room_for_seal_is_closed_instead_of_returned(tmp_path: Path) -> None:
+    """The note could not tell the next writer that a seal is missing."""
     files = FailingFiles("write", ".seal", error=errno.ENOSPC)
     log = open_log(tmp_path, files=files, background=False)
     log.append(value(0))
@@ -229,8 +229,8 @@ def test_a_log_without_room_for_a_seal_is_closed_instead_of_given_back(tmp_path:
         assert next_log.recovery.rebuilt_indexes
 
 
-def test_what_another_has_appended_stays_above_a_manual_watermark(tmp_path: Path) -> None:
-    first = lend(open_log(tmp_path, background=False, high_watermark="manual"))
+def test_append_of_another_writer_stays_above_manual_watermark(tmp_path: Path) -> None:
+    first = returned(open_log(tmp_path, background=False, high_watermark="manual"))
     second = open_log(tmp_path, background=False, high_watermark="manual")
     second.append(value(0))
     second.give_back()
@@ -241,7 +241,7 @@ def test_what_another_has_appended_stays_above_a_manual_watermark(tmp_path: Path
     second.close()
 
 
-def test_sequences_of_producers_are_taken_in(pair: tuple[Log, Log]) -> None:
+def test_borrowing_reads_producer_sequences_of_another_writer(pair: tuple[Log, Log]) -> None:
     first, second = pair
     producer = ProducerSequence(producer_id=7, epoch=0, sequence=0)
     assert second.borrow()
@@ -255,7 +255,7 @@ def test_sequences_of_producers_are_taken_in(pair: tuple[Log, Log]) -> None:
     second.close()
 
 
-def test_a_log_that_was_given_back_is_closed_cleanly(pair: tuple[Log, Log]) -> None:
+def test_returned_log_closes_cleanly(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
     second.append(value(1))
@@ -268,7 +268,7 @@ def test_a_log_that_was_given_back_is_closed_cleanly(pair: tuple[Log, Log]) -> N
         assert offsets(log.scan()) == [0, 1]
 
 
-def test_closing_what_another_writes_just_now_leaves_it_to_that_one(pair: tuple[Log, Log]) -> None:
+def test_closing_log_that_another_writes_leaves_it_to_the_other(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
     first.close()
@@ -276,7 +276,7 @@ def test_closing_what_another_writes_just_now_leaves_it_to_that_one(pair: tuple[
     second.close()
 
 
-def test_a_reader_takes_what_was_given_back_for_whole(pair: tuple[Log, Log]) -> None:
+def test_reader_treats_returned_log_as_clean(pair: tuple[Log, Log]) -> None:
     first, second = pair
     with open_reader(first.path) as reader:
         assert not reader.needs_recovery
@@ -290,13 +290,13 @@ def test_a_reader_takes_what_was_given_back_for_whole(pair: tuple[Log, Log]) -> 
     second.close()
 
 
-def test_index_entries_of_both_are_proved(tmp_path: Path) -> None:
-    """The two may index different batches; a sealed index is that of the one who rolls."""
+def test_index_entries_of_both_writers_are_proved(tmp_path: Path) -> None:
+    """The two may index different batches. The sealed index is that of the writer that rolls."""
     small = {"index_interval_bytes": 200}
     first = open_log(tmp_path, background=False, **small)
     first.append(value(0))
     first.give_back()
-    logs = first, lend(open_log(tmp_path, background=False, **small))
+    logs = first, returned(open_log(tmp_path, background=False, **small))
     for number in range(1, 120):
         log = logs[number % 2]
         assert log.borrow()
@@ -314,9 +314,7 @@ def test_index_entries_of_both_are_proved(tmp_path: Path) -> None:
         assert not log.recovery.rebuilt_indexes
 
 
-def test_a_disk_that_fails_while_borrowing_leaves_the_lock_to_others(
-    pair: tuple[Log, Log], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_borrow_releases_lock(pair: tuple[Log, Log], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = pair
     assert second.borrow()
     second.append(value(1))

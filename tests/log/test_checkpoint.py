@@ -1,4 +1,4 @@
-"""The checkpoint file: its text, its CRC, and that it is replaced whole."""
+"""The checkpoint file: its text, its CRC, and its replacement as a whole."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FULL = Checkpoint(
 
 
 def sealed(body: str) -> bytes:
-    """A file with a right CRC, whatever it says."""
+    """Return a file with a correct CRC and any content."""
     return body.encode() + b"crc32c %08x\n" % crc32c(body.encode())
 
 
-def test_a_checkpoint_is_lines_of_words_and_numbers() -> None:
+def test_checkpoint_is_lines_of_names_and_numbers() -> None:
     assert encode_checkpoint(FULL) == sealed(
         "seeklog-checkpoint 1\n"
         f"recovery_point {2**62}\n"
@@ -51,23 +51,23 @@ def test_a_checkpoint_is_lines_of_words_and_numbers() -> None:
     )
 
 
-def test_a_saved_state_of_another_version_is_not_believed() -> None:
+def test_saved_state_of_another_version_is_ignored() -> None:
     lines = encode_checkpoint(PLAIN).decode().splitlines()[1:-1]
     data = encode_framed("seeklog-checkpoint 1", [*lines, "active 5 -1 7"])
     assert decode_checkpoint(data, path="p") == PLAIN
 
 
-def test_without_a_clean_close_nothing_is_said_of_the_active_segment() -> None:
+def test_checkpoint_describes_active_segment_only_after_clean_close() -> None:
     assert b"active" not in encode_checkpoint(PLAIN)
 
 
 @pytest.mark.parametrize("checkpoint", [PLAIN, FULL])
-def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
+def test_checkpoint_round_trips(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(encode_checkpoint(checkpoint), path="x") == checkpoint
 
 
 @for_each("size", range(len(encode_checkpoint(PLAIN))))
-def test_every_prefix_is_refused(size: int) -> None:
+def test_every_truncated_checkpoint_is_refused(size: int) -> None:
     with pytest.raises(CorruptionError):
         decode_checkpoint(encode_checkpoint(PLAIN)[:size], path="the/file")
 
@@ -82,12 +82,12 @@ def test_every_single_bit_flip_is_refused() -> None:
 
 
 @pytest.mark.parametrize("extra", [b"x", b"\n", b"crc32c 00000000\n", bytes(100)])
-def test_bytes_behind_the_crc_are_refused(extra: bytes) -> None:
+def test_bytes_after_crc_are_refused(extra: bytes) -> None:
     with pytest.raises(CorruptionError):
         decode_checkpoint(encode_checkpoint(PLAIN) + extra, path="x")
 
 
-def test_the_error_names_the_file_and_what_may_be_done() -> None:
+def test_error_names_file_and_remedy() -> None:
     with pytest.raises(CorruptionError, match="fails its CRC") as caught:
         decode_checkpoint(b"", path="the/file")
 
@@ -113,28 +113,28 @@ NUMBERS = "recovery_point 1\nlog_start_offset 1\nhigh_watermark 1\ncontiguous_fr
         f"seeklog-checkpoint 1\n{NUMBERS}active x\n",
     ],
 )
-def test_a_right_crc_over_wrong_words_is_refused(body: str) -> None:
+def test_invalid_content_with_correct_crc_is_refused(body: str) -> None:
     with pytest.raises(CorruptionError):
         decode_checkpoint(sealed(body), path="x")
 
 
-def test_a_newer_version_is_said_to_be_newer() -> None:
+def test_newer_version_is_reported_as_newer() -> None:
     with pytest.raises(CorruptionError, match="newer seeklog"):
         decode_checkpoint(sealed(f"seeklog-checkpoint 2\n{NUMBERS}"), path="x")
 
 
-def test_bytes_that_are_not_text_are_refused() -> None:
+def test_checkpoint_that_is_not_text_is_refused() -> None:
     body = b"seeklog-checkpoint 1\n\xff\xfe\n"
 
     with pytest.raises(CorruptionError):
         decode_checkpoint(body + b"crc32c %08x\n" % crc32c(body), path="x")
 
 
-def test_a_directory_without_one_has_none(tmp_path: Path) -> None:
+def test_directory_without_checkpoint_has_none(tmp_path: Path) -> None:
     assert read_checkpoint(QuickFiles(), str(tmp_path)) is None
 
 
-def test_a_written_checkpoint_is_read(tmp_path: Path) -> None:
+def test_written_checkpoint_is_read_back(tmp_path: Path) -> None:
     for checkpoint in (FULL, PLAIN):
         write_checkpoint(QuickFiles(), str(tmp_path), checkpoint)
 
@@ -142,7 +142,7 @@ def test_a_written_checkpoint_is_read(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [names.CHECKPOINT]
 
 
-def test_a_checkpoint_that_has_not_changed_is_decoded_once(tmp_path: Path) -> None:
+def test_unchanged_checkpoint_is_decoded_once(tmp_path: Path) -> None:
     write_checkpoint(QuickFiles(), str(tmp_path), PLAIN)
 
     first = read_checkpoint(QuickFiles(), str(tmp_path))
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_has_not_changed_is_decoded_once(tmp_path: Path) -> No
     assert read_checkpoint(QuickFiles(), str(tmp_path)) is first
 
 
-def test_a_file_is_synced_before_it_is_renamed_and_the_name_after(tmp_path: Path) -> None:
+def test_file_is_synced_before_rename_and_directory_after(tmp_path: Path) -> None:
     files = CountingFiles()
 
     write_checkpoint(files, str(tmp_path), PLAIN)
@@ -165,7 +165,7 @@ def test_a_file_is_synced_before_it_is_renamed_and_the_name_after(tmp_path: Path
     ]
 
 
-def test_a_longer_leftover_under_the_temporary_name_does_not_show_through(tmp_path: Path) -> None:
+def test_longer_temporary_file_is_overwritten_completely(tmp_path: Path) -> None:
     (tmp_path / "name.tmp").write_bytes(bytes(1000))
 
     replace_file(QuickFiles(), str(tmp_path), "name", b"short")

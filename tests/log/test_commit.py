@@ -15,7 +15,7 @@ from seeklog.log.commit import GroupCommit
 
 
 class Disk:
-    """A sync that waits until it is let go, and covers what was appended when it began."""
+    """A disk whose sync waits until it is released, and covers only the appends from before its start."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -35,7 +35,7 @@ class Disk:
         return covered
 
 
-def test_a_wait_syncs_once() -> None:
+def test_one_wait_syncs_once() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
     disk.end = 5
@@ -46,7 +46,7 @@ def test_a_wait_syncs_once() -> None:
     assert disk.syncs == 1
 
 
-def test_what_is_durable_is_not_synced_again() -> None:
+def test_durable_records_are_not_synced_again() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
     disk.end = 5
@@ -60,7 +60,7 @@ def test_what_is_durable_is_not_synced_again() -> None:
 
 
 @pytest.mark.id("group-commit-shares-syncs")
-def test_threads_that_wait_while_a_sync_runs_share_the_next_one() -> None:
+def test_threads_waiting_during_sync_share_next_sync() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
     with ThreadPoolExecutor(9) as pool:
@@ -80,7 +80,7 @@ def test_threads_that_wait_while_a_sync_runs_share_the_next_one() -> None:
     assert disk.syncs == 2
 
 
-def test_a_sync_that_fails_reaches_the_thread_that_ran_it_and_the_others_try_their_own() -> None:
+def test_after_failed_sync_each_waiter_tries_its_own() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
     with ThreadPoolExecutor(2) as pool:
@@ -95,7 +95,7 @@ def test_a_sync_that_fails_reaches_the_thread_that_ran_it_and_the_others_try_the
     assert disk.syncs == 2
 
 
-def test_after_a_truncation_offsets_must_become_durable_anew() -> None:
+def test_truncated_offsets_must_become_durable_again() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
     disk.end = 5
@@ -112,7 +112,7 @@ def test_after_a_truncation_offsets_must_become_durable_anew() -> None:
 
 
 class GatedFiles(CountingFiles):
-    """A disk whose syncs of the log wait for a gate."""
+    """A disk whose syncs of the log wait at a gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,28 +131,28 @@ class GatedFiles(CountingFiles):
 
 
 @pytest.mark.parametrize("threads", [8, 32])
-def test_a_log_acknowledges_more_appends_than_it_syncs(tmp_path: Path, threads: int) -> None:
+def test_one_sync_acknowledges_many_appends(tmp_path: Path, threads: int) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:
         files.gate.clear()
         before = files.count("sync")
         with ThreadPoolExecutor(threads) as pool:
             appends = [pool.submit(log.append, b"%d" % n) for n in range(threads)]
-            # All of them are written; one of them syncs, and none is acknowledged.
+            # All records are written. One thread syncs, and no append is acknowledged yet.
             wait_until(lambda: log.log_end_offset == threads, "the appends")
             assert not any(append.done() for append in appends)
             assert log.high_watermark == log.recovery_point == 0
             files.gate.set()
             offsets = sorted(append.result(PATIENCE_S) for append in appends)
 
-        # The sync that ran, one for all that came meanwhile; a third for one that came between the two.
+        # The running sync, one for all appends made meanwhile, and a third for an append between the two.
         assert files.count("sync") - before <= 3
         assert offsets == list(range(threads))
         assert log.high_watermark == log.recovery_point == threads
         assert sorted(value or b"" for value in values(log.scan())) == sorted(b"%d" % n for n in range(threads))
 
 
-def test_a_failed_sync_fails_every_append_that_waited_for_it(tmp_path: Path) -> None:
+def test_failed_sync_fails_every_waiting_append(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files, flush="batch")
     files.gate.clear()
@@ -167,8 +167,8 @@ def test_a_failed_sync_fails_every_append_that_waited_for_it(tmp_path: Path) -> 
     assert all(isinstance(error, LogFailed) for error in errors)
 
 
-def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) -> None:
-    """Its offsets were given back, and the next append gets one of them: that one must be synced itself."""
+def test_sync_overtaken_by_truncation_acknowledges_nothing(tmp_path: Path) -> None:
+    """The next append gets one of the truncated offsets, and needs its own sync."""
     files = CountingFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:
         for _ in range(10):
@@ -190,7 +190,7 @@ def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) 
 
 
 @pytest.mark.id("append-during-sync")
-def test_what_is_appended_while_a_sync_runs_is_neither_durable_nor_shown(tmp_path: Path) -> None:
+def test_append_during_sync_is_not_yet_durable_or_visible(tmp_path: Path) -> None:
     class AppendsMeanwhile(QuickFiles):
         is_due = False
 

@@ -1,4 +1,4 @@
-"""Compaction of one log: what stays, what is not touched, and what is decided."""
+"""Compaction of one log: which records stay, which segments are left alone, and when compaction is due."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seeklog.log.clean.compaction import SegmentFacts, assess, can_join
 from seeklog.record.batch import encode_batch
 from seeklog.record.segment_state import SegmentState
 
-# ---------------------------------------------------------------- what stays
+# ---------------------------------------------------------------- records that stay
 
 
 @pytest.mark.id("compaction-keeps-latest")
 @pytest.mark.parametrize("codec", MORE)
-def test_the_latest_record_of_each_key_stays_where_it_was(tmp_path: Path, codec: str) -> None:
+def test_latest_record_of_each_key_keeps_its_offset(tmp_path: Path, codec: str) -> None:
     with open_compacted(tmp_path, compression_type=codec) as log:
         churn(log, 200)
         before = everything(log)
@@ -48,17 +48,17 @@ def test_the_latest_record_of_each_key_stays_where_it_was(tmp_path: Path, codec:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_workload_ends_as_a_dict_would(tmp_path: Path, seed: int) -> None:
+def test_compacted_log_equals_dict_for_any_workload(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     clock = FakeClock()
-    words = {
+    settings = {
         "compression_type": chance.choice(MORE),
         "segment_bytes": chance.choice([400, 900, 5000]),
         "message_timestamp_type": chance.choice(["CreateTime", "LogAppendTime"]),
     }
     buffer_bytes = chance.choice([20 * 20, 1 << 20])
     values: dict[bytes | None, bytes | None] = {}
-    log = open_compacted(tmp_path, clock=clock, **words)
+    log = open_compacted(tmp_path, clock=clock, **settings)
     for step in range(12):
         churn(log, chance.randrange(60), keys=chance.choice([3, 14]), seed=chance.randrange(10**6), tombstones=0.2)
         before = everything(log)
@@ -73,12 +73,12 @@ def test_any_workload_ends_as_a_dict_would(tmp_path: Path, seed: int) -> None:
         clock.advance(chance.choice([0, DAY_MS // 2, 2 * DAY_MS]))
         if step % 4 == 3:
             log.close()
-            log = open_compacted(tmp_path, clock=clock, **words)
+            log = open_compacted(tmp_path, clock=clock, **settings)
             assert everything(log) == after
     log.close()
 
 
-def test_more_keys_than_the_buffer_holds_take_more_rounds(tmp_path: Path) -> None:
+def test_more_keys_than_buffer_holds_take_more_rounds(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         for _ in range(2):
             for number in range(100):
@@ -91,7 +91,7 @@ def test_more_keys_than_the_buffer_holds_take_more_rounds(tmp_path: Path) -> Non
         assert done.first_dirty_offset == active_base(tmp_path)
 
 
-def test_one_segment_of_more_keys_than_the_buffer_holds_is_done_in_parts(tmp_path: Path) -> None:
+def test_segment_with_more_keys_than_buffer_holds_is_compacted_in_parts(tmp_path: Path) -> None:
     with open_compacted(tmp_path, segment_bytes=50_000) as log:
         for _ in range(3):
             for number in range(150):
@@ -105,7 +105,7 @@ def test_one_segment_of_more_keys_than_the_buffer_holds_is_done_in_parts(tmp_pat
         assert everything(log) == latest(before, below=active_base(tmp_path))
 
 
-def test_a_batch_of_more_keys_than_the_buffer_holds_is_refused(tmp_path: Path) -> None:
+def test_batch_with_more_keys_than_buffer_holds_is_refused(tmp_path: Path) -> None:
     with open_compacted(tmp_path, segment_bytes=5000) as log:
         log.append_many([Record(b"v", key=b"%d" % number) for number in range(50)])
         log.append(bytes(4500), key=b"roll")
@@ -118,11 +118,11 @@ def test_a_batch_of_more_keys_than_the_buffer_holds_is_refused(tmp_path: Path) -
             log.compact(buffer_bytes=39)
 
 
-def test_a_further_compaction_changes_no_file(tmp_path: Path) -> None:
+def test_repeated_compaction_changes_no_file(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 300)
         log.compact()
-        log.compact()  # joins what was small enough only when it was copied
+        log.compact()  # merges segments that became small enough when they were copied
         before = contents(tmp_path)
         done = log.compact()
 
@@ -130,7 +130,7 @@ def test_a_further_compaction_changes_no_file(tmp_path: Path) -> None:
         assert done.removed_records == 0
 
 
-def test_tombstones_stay_until_their_horizon_and_then_go(tmp_path: Path) -> None:
+def test_tombstones_are_removed_after_their_delete_horizon(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_compacted(tmp_path, clock=clock, delete_retention_ms=DAY_MS) as log:
         put(log, "a", b"old")
@@ -146,11 +146,11 @@ def test_tombstones_stay_until_their_horizon_and_then_go(tmp_path: Path) -> None
         clock.advance(1)
         log.compact()
         assert everything(log)[0].key == b"b"
-        # Its time is the one that it was appended with: the horizon in the header is not a record's.
+        # The record has the timestamp of its append. The delete horizon in the header is not a record's time.
         assert everything(log)[0].timestamp_ms == START_MS
 
 
-def test_a_clock_that_jumps_back_keeps_tombstones_longer(tmp_path: Path) -> None:
+def test_clock_that_jumps_back_keeps_tombstones_longer(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_compacted(tmp_path, clock=clock) as log:
         put(log, "a", None)
@@ -164,7 +164,7 @@ def test_a_clock_that_jumps_back_keeps_tombstones_longer(tmp_path: Path) -> None
         assert everything(log)[0].value is None
 
 
-def test_records_without_key_from_before_go_and_are_counted(tmp_path: Path) -> None:
+def test_old_records_without_key_are_removed_and_counted(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=300) as log:
         for _ in range(10):
             log.append(b"no key")
@@ -176,7 +176,7 @@ def test_records_without_key_from_before_go_and_are_counted(tmp_path: Path) -> N
         assert log.log_start_offset == 0
 
 
-def test_the_last_batch_of_a_producer_stays_if_only_its_header(tmp_path: Path) -> None:
+def test_last_batch_of_producer_keeps_at_least_its_header(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         for sequence in range(2):
             one = [Record(b"v", key=b"a", timestamp_ms=START_MS)]
@@ -189,10 +189,10 @@ def test_the_last_batch_of_a_producer_stays_if_only_its_header(tmp_path: Path) -
         assert batches[0].header.base_sequence == 1
 
 
-# ---------------------------------------------------------------- what is not touched
+# ---------------------------------------------------------------- segments that are left alone
 
 
-def test_neither_the_active_segment_nor_what_is_above_the_watermark_is_touched(tmp_path: Path) -> None:
+def test_active_segment_and_records_above_watermark_are_not_compacted(tmp_path: Path) -> None:
     with open_compacted(tmp_path, high_watermark="manual") as log:
         churn(log, 200)
         bases = segment_bases(tmp_path)
@@ -203,14 +203,14 @@ def test_neither_the_active_segment_nor_what_is_above_the_watermark_is_touched(t
         assert list(log.read_uncommitted(0, max_records=1000)) == latest(before, below=bases[3])
 
 
-def test_a_log_that_is_not_compacted_refuses(tmp_path: Path) -> None:
+def test_compact_is_refused_without_compact_policy(tmp_path: Path) -> None:
     with open_log(tmp_path) as log, pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
         log.compact()
 
 
 @pytest.mark.id("compaction-needs-keys")
 @pytest.mark.parametrize("codec", MORE)
-def test_a_record_without_key_is_refused_by_every_way_in(tmp_path: Path, codec: str) -> None:
+def test_every_kind_of_append_refuses_record_without_key(tmp_path: Path, codec: str) -> None:
     with open_compacted(tmp_path, compression_type=codec) as log:
         put(log, "a", b"v")
         log.flush()
@@ -231,18 +231,18 @@ def test_a_record_without_key_is_refused_by_every_way_in(tmp_path: Path, codec: 
 # ---------------------------------------------------------------- decisions
 
 
-def facts(base: int, end: int, **words: Any) -> SegmentFacts:
-    return replace(SegmentFacts(base, end, 100, end - base, base, START_MS, START_MS), **words)
+def facts(base: int, end: int, **settings: Any) -> SegmentFacts:
+    return replace(SegmentFacts(base, end, 100, end - base, base, START_MS, START_MS), **settings)
 
 
 @pytest.mark.parametrize(
-    ("sealed", "words", "expected"),
+    ("sealed", "settings", "expected"),
     [
         ([], {}, (500, 500, 0, 0, 0)),
         ([facts(0, 10), facts(10, 20)], {}, (0, 20, 0, 200, 0)),
         ([facts(0, 10, clean_offset=10), facts(10, 20)], {}, (10, 20, 100, 100, 0)),
         ([facts(0, 10, clean_offset=10), facts(10, 20, clean_offset=15)], {}, (15, 20, 100, 100, 0)),
-        # A seal that was lost makes dirty what lies behind it, too: tombstones must not go before what they delete.
+        # If a seal is lost, everything after it is dirty: a tombstone must not go before the records that it deletes.
         ([facts(0, 10), facts(10, 20, clean_offset=20)], {}, (0, 20, 0, 200, 0)),
         ([facts(0, 10), facts(10, 600)], {}, (0, 10, 0, 100, 0)),
         ([facts(0, 10, max_timestamp_ms=0), facts(10, 20)], {"min_compaction_lag_ms": 5}, (0, 10, 0, 100, 0)),
@@ -252,8 +252,10 @@ def facts(base: int, end: int, **words: Any) -> SegmentFacts:
         ([facts(0, 10, first_timestamp_ms=-1)], {"max_compaction_lag_ms": 3}, (0, 10, 0, 100, 0)),
     ],
 )
-def test_what_may_be_compacted(sealed: list[SegmentFacts], words: dict[str, Any], expected: tuple[int, ...]) -> None:
-    found = assess(sealed, stop_offset=500, now_ms=START_MS + 4, config=LogConfig(**words))
+def test_choice_of_segments_to_compact(
+    sealed: list[SegmentFacts], settings: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    found = assess(sealed, stop_offset=500, now_ms=START_MS + 4, config=LogConfig(**settings))
     assert (
         found.first_dirty_offset,
         found.first_uncleanable_offset,
@@ -263,21 +265,21 @@ def test_what_may_be_compacted(sealed: list[SegmentFacts], words: dict[str, Any]
     ) == expected
 
 
-def test_it_is_due_above_the_dirty_ratio_or_when_a_record_is_overdue() -> None:
+def test_compaction_is_due_above_dirty_ratio_or_with_overdue_record() -> None:
     half = [facts(0, 10, clean_offset=10), facts(10, 20)]
-    for words, is_due in (
+    for settings, is_due in (
         ({}, False),
         ({"min_cleanable_dirty_ratio": 0.49}, True),
         ({"max_compaction_lag_ms": 1}, True),
     ):
-        config = LogConfig(**words)
+        config = LogConfig(**settings)
         assert assess(half, stop_offset=20, now_ms=START_MS + 4, config=config).is_due(config) is is_due
     config = LogConfig(min_cleanable_dirty_ratio=0)
     assert not assess(half[:1], stop_offset=20, now_ms=START_MS, config=config).is_due(config)
 
 
 @pytest.mark.parametrize(
-    ("words", "can"),
+    ("settings", "can"),
     [
         ({}, True),
         ({"size": 1000 - 148}, True),
@@ -290,7 +292,7 @@ def test_it_is_due_above_the_dirty_ratio_or_when_a_record_is_overdue() -> None:
         ({"next_offset": 6 + 2**31}, False),
     ],
 )
-def test_segments_become_one_within_the_limits_of_one(words: dict[str, Any], can: bool) -> None:
+def test_segments_are_merged_within_limits_of_one_segment(settings: dict[str, Any], can: bool) -> None:
     config = LogConfig(segment_bytes=1000, segment_index_bytes=100)
     state = SegmentState(
         5, interval_bytes=0, interval_records=1, segment_bytes=1000, segment_ms=1, segment_index_bytes=100
@@ -299,7 +301,7 @@ def test_segments_become_one_within_the_limits_of_one(words: dict[str, Any], can
     for offset in (5, 6):
         state.append(encode_batch([Record(b"123456", key=b"", timestamp_ms=START_MS + offset)], base_offset=offset))
     assert (state.size, len(state.offset_table), len(state.time_table)) == (148, 8, 12)
-    assert can_join(state, facts(6, 7, **words), config) is can
+    assert can_join(state, facts(6, 7, **settings), config) is can
 
 
 def test_compact_if_due_waits_for_the_dirty_ratio(tmp_path: Path) -> None:
@@ -309,10 +311,10 @@ def test_compact_if_due_waits_for_the_dirty_ratio(tmp_path: Path) -> None:
         assert log.compact_if_due().rounds == 0
 
 
-def test_a_record_that_is_overdue_leaves_the_active_segment_and_is_compacted(tmp_path: Path) -> None:
+def test_overdue_record_rolls_active_segment_and_is_compacted(tmp_path: Path) -> None:
     clock = FakeClock()
-    words = {"max_compaction_lag_ms": 1000, "min_cleanable_dirty_ratio": 1.0, "segment_bytes": 5000}
-    with open_compacted(tmp_path, clock=clock, **words) as log:
+    settings = {"max_compaction_lag_ms": 1000, "min_cleanable_dirty_ratio": 1.0, "segment_bytes": 5000}
+    with open_compacted(tmp_path, clock=clock, **settings) as log:
         put(log, "a", b"1")
         put(log, "a", b"2")
         clock.advance(1001)
@@ -321,7 +323,7 @@ def test_a_record_that_is_overdue_leaves_the_active_segment_and_is_compacted(tmp
 
 
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         {"min_cleanable_dirty_ratio": 1.5},
         {"min_cleanable_dirty_ratio": "half"},
@@ -331,11 +333,11 @@ def test_a_record_that_is_overdue_leaves_the_active_segment_and_is_compacted(tmp
         {"delete_retention_ms": -1},
     ],
 )
-def test_words_that_cannot_be(words: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
-        LogConfig.from_mapping(words)
+        LogConfig.from_mapping(settings)
 
 
-def test_kafka_spells_its_words_as_text() -> None:
+def test_kafka_settings_may_be_text() -> None:
     config = LogConfig.from_mapping({"min.cleanable.dirty.ratio": "0.25", "delete.retention.ms": "1"})
     assert (config.min_cleanable_dirty_ratio, config.delete_retention_ms) == (0.25, 1)

@@ -1,4 +1,4 @@
-"""The files that compaction replaces: room, damage, other writers, readers beside it, and a crash at every step."""
+"""The files that compaction replaces: disk space, damage, other writers, readers, and a crash at every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from seeklog.log.side.seal import read_seal
 # ---------------------------------------------------------------- files
 
 
-def test_the_seal_says_what_was_seen_and_no_file_is_left(tmp_path: Path) -> None:
+def test_seal_records_clean_offset_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         log.compact()
@@ -43,7 +43,7 @@ def test_the_seal_says_what_was_seen_and_no_file_is_left(tmp_path: Path) -> None
         assert len(segment_bases(tmp_path)) == 2
 
 
-def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+def test_compaction_refuses_damage_and_changes_nothing(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         log.flush()
@@ -57,7 +57,7 @@ def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
-def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+def test_full_disk_leaves_log_unchanged(tmp_path: Path) -> None:
     files = FailingFiles("write", ".cleaned", error=errno.ENOSPC)
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
@@ -72,8 +72,8 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         assert log.compact().removed_records > 0
 
 
-def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    """Goal: before there are gaps the checkpoint says that there may be; without room for it there are none."""
+def test_full_disk_at_checkpoint_leaves_log_unchanged(tmp_path: Path) -> None:
+    """Goal: the checkpoint allows gaps before there are any; if the disk has no room for it, there are none."""
     files = FailingFiles("write", names.CHECKPOINT, error=errno.ENOSPC)
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
@@ -89,8 +89,8 @@ def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(
         assert log._source.contiguous_from == before[-1]
 
 
-def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> None:
-    """Goal: segments that go while they are read or copied are no error, and nothing of them comes back."""
+def test_retention_may_delete_segments_during_compaction(tmp_path: Path) -> None:
+    """Goal: deleting segments while they are read or copied is not an error, and they do not come back."""
     for number, suffix in enumerate((".log", ".log.cleaned", ".seal.cleaned")):
         files = Meanwhile()
         with open_compacted(tmp_path / str(number), files=files, max_open_segments=2) as log:
@@ -112,8 +112,8 @@ def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> 
 @pytest.mark.id("compaction-overtaken-by-truncation")
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("suffix", [".log.cleaned", ".index.cleaned", ".seal.cleaned"])
-def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, suffix: str, place: int) -> None:
-    """Goal: what is cut off while it is copied does not come back, and what is kept is kept."""
+def test_truncation_may_cut_segments_during_compaction(tmp_path: Path, suffix: str, place: int) -> None:
+    """Goal: records truncated while they are copied do not come back, and no other record is lost."""
     files = Meanwhile()
     with open_compacted(tmp_path / "log", files=files) as log:
         churn(log, 200)
@@ -124,7 +124,7 @@ def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, 
         log.compact()
 
         assert files.is_over
-        assert log.log_end_offset in (end, end - 1, end - 2, end - 3)  # where the batch begins that held it
+        assert log.log_end_offset in (end, end - 1, end - 2, end - 3)  # the base offset of the batch that held it
         kept = [record for record in records if record.offset < log.log_end_offset]
         below = log._source.view.last.base_offset
         assert latest(everything(log), below=below) == latest(kept, below=below)
@@ -142,10 +142,10 @@ def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, 
     ("call", "suffix"),
     [("read", ".log"), ("open", ".log.cleaned"), ("remove", ".log.cleaned"), ("open", ".seal.cleaned")],
 )
-def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_that_were_cut(
+def test_appends_after_truncation_are_not_compacted_by_truncated_offsets(
     tmp_path: Path, call: str, suffix: str
 ) -> None:
-    """Goal: the newest record of a key stays, though the map knows a higher offset of it, of a record that is cut."""
+    """Goal: the newest record of a key stays, though the map has a higher offset for the key, now truncated."""
     files = Meanwhile()
     with open_compacted(tmp_path, files=files) as log:
         while len(segment_bases(tmp_path)) < 2:
@@ -178,8 +178,8 @@ def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_tha
 
 @pytest.mark.id("compaction-waits-for-truncation")
 @pytest.mark.parametrize("method", ["sync", "sync_directory"])
-def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, method: str) -> None:
-    """Goal: a file that is cut or gone, though the log does not know it yet, is no damage."""
+def test_compaction_waits_for_truncation_in_progress(tmp_path: Path, method: str) -> None:
+    """Goal: a file that is truncated or gone, though the log does not know it yet, is not damage."""
     cutting, is_over = threading.Event(), threading.Event()
 
     class Slow(Meanwhile):
@@ -195,7 +195,7 @@ def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_pat
             is_cut = bool(bases) and not (tmp_path / names.segment_name(bases[-2], names.LOG)).exists()
             if called == method and is_for_log and is_cut and not cutting.is_set():
                 cutting.set()
-                is_over.wait(0.5)  # who meets it waits for us; it is over only if it does not
+                is_over.wait(0.5)  # compaction should wait for us; only if it does not, the event is set
 
     bases: list[int] = []
     files = Slow()
@@ -209,7 +209,7 @@ def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_pat
             other.start()
             assert cutting.wait(PATIENCE_S)
 
-        # One that is cut, and one that is gone.
+        # One segment that is truncated, and one that is removed.
         met = bases[1] if method == "sync" else bases[-2]
         files.before("open", names.segment_name(met, names.LOG), cut)
         try:
@@ -221,15 +221,15 @@ def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_pat
         assert log.log_end_offset <= bases[1] + 3
 
 
-def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
-    """Goal: compaction notes in a seal that it has seen a segment; that of one which has changed is not its own."""
+def test_segment_truncated_during_compaction_gets_no_clean_seal(tmp_path: Path) -> None:
+    """Goal: compaction marks a segment as clean in its seal, but not a segment that changed meanwhile."""
     files = Meanwhile()
     with open_compacted(tmp_path, files=files) as log:
         for number in range(40):
             put(log, f"own {number}", b"")
         log.flush()
         first, second, *_ = segment_bases(tmp_path)
-        # Nothing goes, so nothing is copied: the file that was begun is removed, and the seal written anew.
+        # No record is removed, so nothing is copied: the new file is removed, and only the seal is rewritten.
         files.before("remove", ".log.cleaned", lambda: files.before("remove", ".log.cleaned", cut))
 
         def cut() -> None:
@@ -243,7 +243,7 @@ def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_pat
         assert read_seal(files, str(tmp_path), second) is None
 
 
-def test_a_segment_that_is_deleted_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
+def test_segment_deleted_during_compaction_gets_no_seal(tmp_path: Path) -> None:
     files = Meanwhile()
     with open_compacted(tmp_path, files=files) as log:
         for number in range(40):
@@ -258,7 +258,7 @@ def test_a_segment_that_is_deleted_while_compaction_looks_at_it_gets_no_seal(tmp
         assert read_seal(files, str(tmp_path), first) is None
 
 
-def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
+def test_missing_segment_is_reported(tmp_path: Path) -> None:
     with open_compacted(tmp_path, max_open_segments=2) as log:
         churn(log, 200)
         log.flush()
@@ -268,8 +268,8 @@ def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
             log.compact()
 
 
-def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Path) -> None:
-    """Goal: what was swapped half is for the next open to complete; nothing of it is thrown away."""
+def test_disk_failure_while_replacing_segments_fails_log(tmp_path: Path) -> None:
+    """Goal: the next open completes a replacement that was half done; nothing is lost."""
     files = Meanwhile()
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 200)
@@ -287,7 +287,7 @@ def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Pa
 
 
 @pytest.mark.parametrize("chunk", [1, 61, 100])
-def test_batches_larger_than_what_is_read_at_once_are_compacted(
+def test_batches_larger_than_read_chunk_are_compacted(
     tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "READ_CHUNK", max(chunk, 12))
@@ -300,7 +300,7 @@ def test_batches_larger_than_what_is_read_at_once_are_compacted(
 
 
 @pytest.mark.parametrize("cut", [1, 20, 70])
-def test_a_segment_that_became_shorter_is_refused_and_nothing_changes(tmp_path: Path, cut: int) -> None:
+def test_shortened_segment_is_refused_and_nothing_changes(tmp_path: Path, cut: int) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         log.flush()
@@ -312,10 +312,10 @@ def test_a_segment_that_became_shorter_is_refused_and_nothing_changes(tmp_path: 
         assert contents(tmp_path) == before
 
 
-def test_what_does_not_fit_in_one_segment_is_refused_and_no_record_is_lost(
+def test_copy_too_large_for_one_segment_is_refused_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: compression by another codec's version may make a copy larger; positions are numbers of 31 bits."""
+    """Goal: another version of a codec may make a copy larger, but a position has only 31 bits."""
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         log.flush()
@@ -327,7 +327,7 @@ def test_what_does_not_fit_in_one_segment_is_refused_and_no_record_is_lost(
         assert not [*tmp_path.glob("*.cleaned")]
 
 
-def test_a_lost_index_stops_no_compaction(tmp_path: Path) -> None:
+def test_compaction_works_without_index_file(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         log.flush()
@@ -338,7 +338,7 @@ def test_a_lost_index_stops_no_compaction(tmp_path: Path) -> None:
         assert everything(log) == latest(records, below=active_base(tmp_path))
 
 
-def test_a_reader_knows_what_is_left_to_compact_before_segments_are_sealed(tmp_path: Path) -> None:
+def test_reader_reports_cleanable_bytes_before_segments_are_sealed(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 200)
         assert compaction.clean_offset_of(log._source.view) is None
@@ -350,7 +350,7 @@ def test_a_reader_knows_what_is_left_to_compact_before_segments_are_sealed(tmp_p
         assert compaction.clean_offset_of(log._source.view) == active_base(tmp_path)
 
 
-def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:
+def test_truncation_into_compacted_part_and_further(tmp_path: Path) -> None:
     for place in range(0, 120, 3):
         path = tmp_path / str(place)
         with open_compacted(path) as log:
@@ -359,7 +359,7 @@ def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:
             kept = everything(log)
             end = log.truncate_to(place)
             assert end <= place
-            # The batch that held the offset goes whole.
+            # The batch that holds the offset is removed whole.
             left = everything(log)
             assert left == kept[: len(left)]
             assert all(record.offset < place for record in left)
@@ -372,15 +372,15 @@ def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:
             assert {record.key for record in expected} <= {record.key for record in everything(log)}
 
 
-def test_gaps_are_no_more_lawful_where_a_truncation_has_cut_them_away(tmp_path: Path) -> None:
-    """Goal: so also where it was interrupted, and the next open finds how far it came."""
+def test_gaps_are_invalid_again_after_truncation_removes_them(tmp_path: Path) -> None:
+    """Goal: this also holds if the truncation was interrupted and the next open finds how far it came."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
     with open_compacted(tmp_path / "log", files=files) as log:
         churn(log, 120)
         log.compact()
         assert log._source.contiguous_from == active_base(log.path)
         whole = crashed_copy(log.path, tmp_path / "whole")
-        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one behind it is not
+        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one after it is not
         with pytest.raises(LogFailed):
             log.truncate_to(50)
     with open_compacted(tmp_path / "log") as log:
@@ -393,10 +393,10 @@ def test_gaps_are_no_more_lawful_where_a_truncation_has_cut_them_away(tmp_path: 
         assert log._source.contiguous_from == end
 
 
-def test_compaction_and_retention_go_together(tmp_path: Path) -> None:
+def test_compaction_and_retention_work_together(tmp_path: Path) -> None:
     clock = FakeClock()
-    words = {"cleanup_policy": "compact,delete", "retention_ms": DAY_MS}
-    with open_compacted(tmp_path, clock=clock, **words) as log:
+    settings = {"cleanup_policy": "compact,delete", "retention_ms": DAY_MS}
+    with open_compacted(tmp_path, clock=clock, **settings) as log:
         churn(log, 100)
         log.compact()
         clock.advance(2 * DAY_MS)
@@ -407,7 +407,7 @@ def test_compaction_and_retention_go_together(tmp_path: Path) -> None:
         assert everything(log)[0].offset >= log.log_start_offset
 
 
-def test_a_close_stops_a_compaction(tmp_path: Path) -> None:
+def test_close_stops_compaction(tmp_path: Path) -> None:
     log = open_compacted(tmp_path)
     churn(log, 100)
     log._partition.remover._is_closing = True
@@ -421,7 +421,7 @@ def test_a_close_stops_a_compaction(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("compaction-under-scan")
-def test_a_scan_that_is_under_way_goes_on(tmp_path: Path) -> None:
+def test_running_scan_continues_through_compaction(tmp_path: Path) -> None:
     with open_compacted(tmp_path, max_open_segments=1) as log, open_reader(tmp_path) as other:
         churn(log, 400, keys=30)
         before = everything(log)
@@ -444,14 +444,14 @@ def test_a_scan_that_is_under_way_goes_on(tmp_path: Path) -> None:
                 assert offsets == sorted(set(offsets))
                 assert set(found) <= {*before, *final}
             assert bases == sorted(set(bases))
-            # What was compacted away had a later record, maybe one behind the end of the scan.
+            # Each record that was removed has a later one with its key, maybe after the end of the scan.
             assert {record for record in final if record.offset <= before[-1].offset} <= set(got)
             before = final
         assert everything(other) == final
 
 
-def test_a_reader_that_came_before_the_seal_goes_on(tmp_path: Path) -> None:
-    """Goal: a segment is listed between its roll and its seal, and compacted before it is opened."""
+def test_reader_from_before_seal_continues_through_compaction(tmp_path: Path) -> None:
+    """Goal: a segment may be listed between its roll and its seal, and compacted before it is opened."""
     with open_compacted(tmp_path) as log:
         churn(log, 400, keys=30)
         before = everything(log)
@@ -469,7 +469,7 @@ def test_a_reader_that_came_before_the_seal_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("compaction-merges-under-reader")
-def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> None:
+def test_reader_continues_after_its_last_segment_was_merged(tmp_path: Path) -> None:
     with open_compacted(tmp_path, segment_bytes=2000) as log:
         churn(log, 10)
         with open_reader(tmp_path) as reader:
@@ -486,7 +486,7 @@ def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> 
 
 @pytest.mark.id("compaction-death")
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path, stride: int) -> None:
+def test_crash_between_any_two_steps_leaves_old_or_new_segments(tmp_path: Path, stride: int) -> None:
     step = 0
     while True:
         path = tmp_path / str(step)
@@ -526,7 +526,7 @@ def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path,
     assert step > 15
 
 
-def test_segments_follow_each_other(tmp_path: Path) -> None:
+def test_segments_are_contiguous_after_compaction(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 300, keys=60)
         log.compact()

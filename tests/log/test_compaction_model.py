@@ -1,7 +1,7 @@
-"""A compacted log against a dict: keys, tombstones, clock jumps, compactions of any size, and deaths in the middle.
+"""A compacted log against a dict: keys, tombstones, clock jumps, compactions of any size, and crashes in between.
 
-After every step the log holds only what was appended, where it was appended; of each key the latest record, unless that
-is a tombstone whose time has passed; and nothing that a later record stands for comes back once it went.
+After every step the log holds only records that were appended, at their offsets, and the latest record of each key,
+unless it is a tombstone whose delete horizon has passed. A record that was superseded and removed never comes back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ values = st.one_of(st.none(), st.binary(max_size=40))
 
 
 class CompactedMachine(RuleBasedStateMachine):
-    """A log, a reader beside it, and what was appended."""
+    """A log, a reader, and the records that were appended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class CompactedMachine(RuleBasedStateMachine):
         assert len(below) == len(set(below)), "a key comes twice in what was compacted"
 
     @rule(slots=st.sampled_from([8, 10_000]), step=st.integers(0, 40))
-    def die_while_compacting(self, slots: int, step: int) -> None:
+    def crash_while_compacting(self, slots: int, step: int) -> None:
         self.files.left = step
         with contextlib.suppress(Died):
             self.log.compact(buffer_bytes=20 * slots)
@@ -109,7 +109,7 @@ class CompactedMachine(RuleBasedStateMachine):
         self.open()
 
     @rule()
-    def look_on(self) -> None:
+    def reader_refreshes(self) -> None:
         if self.reader is None:
             self.reader = LogReader(self.path, config=self.config, clock=self.clock)
         assert list(self.reader.scan()) == list(self.log.scan())
@@ -124,7 +124,7 @@ class CompactedMachine(RuleBasedStateMachine):
         for offset, record in found.items():
             given = self.appended[offset]
             assert (record.key, record.value, record.timestamp_ms) == (given.key, given.value, given.timestamp_ms)
-        assert not self.gone & found.keys(), "what went came back"
+        assert not self.gone & found.keys(), "a removed record came back"
         self.gone |= self.appended.keys() - found.keys()
         latest = {record.key: offset for offset, record in self.appended.items()}
         held = {record.key for record in found.values()}
@@ -135,7 +135,7 @@ class CompactedMachine(RuleBasedStateMachine):
                 assert offset in found or key not in held, "a value outlived its tombstone"
 
 
-def test_a_compacted_log_does_what_a_dict_does() -> None:
+def test_compacted_log_behaves_like_dict() -> None:
     run_state_machine_as_test(
         CompactedMachine,
         settings=settings(max_examples=EXAMPLES, stateful_step_count=25, report_multiple_bugs=False, deadline=None),
@@ -155,27 +155,27 @@ steps = st.one_of(
 @pytest.mark.id("compaction-transactions-model")
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(history=st.lists(steps, max_size=40))
-def test_transactions_are_compacted_by_kafkas_rules(history: list[tuple[Any, ...]]) -> None:
-    """What is left of any history is what the rules say, batch by batch."""
-    words: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 900, "clock": FakeClock()}
+def test_transactions_are_compacted_by_kafka_rules(history: list[tuple[Any, ...]]) -> None:
+    """The log holds exactly the batches that the rules keep, whatever the history."""
+    log_settings: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 900, "clock": FakeClock()}
     with tempfile.TemporaryDirectory(prefix="seeklog-transactions-") as home:
         path = Path(home)
-        log = open_log(path, **words)
+        log = open_log(path, **log_settings)
         coordinator = Coordinator(log)
-        for step, *given_words in [*history, ("compact",), ("days", 2), ("compact",)]:
+        for step, *arguments in [*history, ("compact",), ("days", 2), ("compact",)]:
             if step == "put":
-                coordinator.put(*given_words[1], producer=given_words[0])
+                coordinator.put(*arguments[1], producer=arguments[0])
             elif step == "end":
-                coordinator.end(given_words[0], commits=given_words[1])
+                coordinator.end(arguments[0], commits=arguments[1])
             elif step == "roll":
                 coordinator.do("|")
             elif step == "compact":
                 compact_as_the_model(log, path)
             elif step == "days":
-                words["clock"].advance(given_words[0] * DAY_MS)
+                log_settings["clock"].advance(arguments[0] * DAY_MS)
             else:
                 before = look(log)
                 log.close()
-                log = coordinator.log = open_log(path, **words)
+                log = coordinator.log = open_log(path, **log_settings)
                 assert look(log) == before
         log.close()

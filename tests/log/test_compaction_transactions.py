@@ -1,4 +1,4 @@
-"""Compaction of partitions that hold a broker's transactions: what goes, what stays how long, what is not touched."""
+"""Compaction of partitions with a broker's transactions: which batches go, when, and which are left alone."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ DAY_MS = 24 * 3600 * 1000
 WORDS: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 50_000, "delete_retention_ms": DAY_MS}
 
 
-def open_compacted(path: Path, **words: Any) -> Log:
-    return open_log(path, **(WORDS | words))
+def open_compacted(path: Path, **settings: Any) -> Log:
+    return open_log(path, **(WORDS | settings))
 
 
 def all_pieces(path: Path) -> list[Piece]:
@@ -43,16 +43,16 @@ def all_pieces(path: Path) -> list[Piece]:
 
 
 def seen(path: Path) -> list[str]:
-    """Return what is left, batch by batch, as a history is written."""
-    words = []
+    """Return the batches of the log, written as in a history."""
+    settings = []
     for piece in all_pieces(path):
         producer = str(piece.producer) if piece.producer >= 0 else ""
         ends = {COMMIT: "+", ABORT: "-", EMPTY: "()"}.get(piece.kind, "")
         keys = "".join(
             (key or b"").decode().upper() if value is None else (key or b"").decode() for _, key, value in piece.rows
         )
-        words.append(producer + (ends or keys or "()") + ("!" if piece.horizon_ms is not None else ""))
-    return words
+        settings.append(producer + (ends or keys or "()") + ("!" if piece.horizon_ms is not None else ""))
+    return settings
 
 
 def look(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -65,18 +65,18 @@ def expire_producers(clock: FakeClock) -> None:
 
 # ---------------------------------------------------------------- a table of histories
 
-# What is left after each of three compactions a month apart, when no producer is remembered any more: a month is longer
-# than a delete horizon. `()` is a header without records, `!` a batch that has a horizon.
+# The log after each of three compactions a month apart, with all producers expired: a month is longer than a delete
+# horizon. `()` is a header without records, `!` a batch with a delete horizon.
 HISTORIES = [
-    # Nobody's records go as ever.
+    # Records without a transaction are compacted as usual.
     ("a b a |", ["b a", "b a", "b a"]),
-    # What is committed counts: it supersedes, and is superseded.
+    # Committed records supersede others, and are superseded.
     ("a 1a 1+ b |", ["1a 1+ b"] * 3),
     ("1a 1+ a b |", ["1+ a b", "1+! a b", "a b"]),
-    # What is aborted goes, and supersedes nothing.
+    # Aborted records are removed, and supersede nothing.
     ("a 1a 1- b |", ["a 1- b", "a 1-! b", "a b"]),
     ("1ab a 1- 1a 1+ b |", ["1- 1a 1+ b", "1-! 1a 1+ b", "1a 1+ b"]),
-    # A tombstone that is aborted deletes nothing; one that is committed waits for its horizon.
+    # An aborted tombstone deletes nothing; a committed one waits for its horizon.
     ("a 1A 1- b |", ["a 1- b", "a 1-! b", "a b"]),
     ("a 1A 1+ b |", ["1A! 1+ b", "1+ b", "1+! b"]),
     # Transactions of several producers at once.
@@ -85,11 +85,11 @@ HISTORIES = [
     # Data in one segment, the marker in another.
     ("1a b | 1- c |", ["b 1- c", "b 1-! c", "b c"]),
     ("1a b | a 1- | c 1b 1- |", ["b a 1- c 1-", "b a 1-! c 1-!", "b a c 1()"]),
-    # A marker of nothing, as of a transaction that touched other partitions.
+    # A marker without batches, as of a transaction that touched only other partitions.
     ("a 1+ 1- b |", ["a 1+! 1-! b", "a b", "a b"]),
-    # The last batch of a file stays, if only its header: the file ends where it did.
+    # The last batch of a file keeps at least its header, so the file ends at the same offset.
     ("a 1b 1- |", ["a 1-", "a 1-!", "a 1()"]),
-    # What has not ended bounds compaction, from the beginning of its segment on.
+    # An open transaction bounds compaction, from the start of its segment.
     ("a a | 1a | a |", ["a 1a a"] * 3),
     ("1a a a |", ["1a a a"] * 3),
     ("a 1a | 2b 2- | 1- a |", ["2- 1- a", "2-! 1-! a", "a"]),
@@ -98,7 +98,7 @@ HISTORIES = [
 
 @pytest.mark.id("compaction-transactions")
 @pytest.mark.parametrize(("history", "expected"), HISTORIES)
-def test_what_is_left_of_a_history(tmp_path: Path, history: str, expected: Sequence[str]) -> None:
+def test_compaction_of_each_history_in_table(tmp_path: Path, history: str, expected: Sequence[str]) -> None:
     clock = FakeClock()
     with open_compacted(tmp_path, clock=clock) as log:
         Coordinator(log).do(history)
@@ -111,12 +111,12 @@ def test_what_is_left_of_a_history(tmp_path: Path, history: str, expected: Seque
             clock.advance(30 * DAY_MS)
 
 
-def test_the_marker_of_a_remembered_producer_stays_for_its_epoch(tmp_path: Path) -> None:
+def test_marker_of_known_producer_is_kept_for_its_epoch(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_compacted(tmp_path, clock=clock) as log:
         coordinator = Coordinator(log)
         coordinator.put(("a", b"value"), producer=1)
-        # A coordinator that fences its producer ends the transaction in a higher epoch: no batch tells of that one.
+        # A coordinator that fences its producer ends the transaction with a higher epoch, which no other batch has.
         coordinator.end(1, commits=False, epoch=5)
         coordinator.do("b |")
         for left in ("1- b", "1-! b"):
@@ -129,10 +129,10 @@ def test_the_marker_of_a_remembered_producer_stays_for_its_epoch(tmp_path: Path)
         assert seen(tmp_path) == ["1()", "b", "1-"]
 
 
-# ---------------------------------------------------------------- what is not touched
+# ---------------------------------------------------------------- batches that are left alone
 
 
-def test_a_transaction_that_has_not_ended_bounds_what_is_due(tmp_path: Path) -> None:
+def test_open_transaction_bounds_dirty_range(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         coordinator = Coordinator(log)
         coordinator.do("a a | a 1b a | a a |")
@@ -145,7 +145,7 @@ def test_a_transaction_that_has_not_ended_bounds_what_is_due(tmp_path: Path) -> 
         assert seen(tmp_path) == ["1()", "a", "1-"]
 
 
-def test_a_transaction_whose_marker_is_above_the_watermark_has_not_ended(tmp_path: Path) -> None:
+def test_transaction_with_marker_above_watermark_counts_as_open(tmp_path: Path) -> None:
     with open_compacted(tmp_path, high_watermark="manual") as log:
         Coordinator(log).do("a a | 1a a | 1- | b |")
         bases = segment_bases(tmp_path)
@@ -158,7 +158,7 @@ def test_a_transaction_whose_marker_is_above_the_watermark_has_not_ended(tmp_pat
 
 
 @pytest.mark.id("compaction-marker-damaged")
-def test_a_damaged_marker_behind_is_refused_before_anything_changes(tmp_path: Path) -> None:
+def test_damaged_later_marker_is_refused_and_nothing_changes(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         Coordinator(log).do("a a 1b b | c c | 1+ |")
         log.flush()
@@ -177,7 +177,7 @@ def test_a_damaged_marker_behind_is_refused_before_anything_changes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("has_index", [False, True])
-def test_the_index_says_which_aborted_transactions_had_batches(tmp_path: Path, has_index: bool) -> None:
+def test_index_lists_aborted_transactions_with_batches(tmp_path: Path, has_index: bool) -> None:
     clock = FakeClock()
     with open_compacted(tmp_path, clock=clock) as log:
         # Offsets:           0 1  2  3  4  5  6  7  8  9  10
@@ -194,10 +194,10 @@ def test_the_index_says_which_aborted_transactions_had_batches(tmp_path: Path, h
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
 @pytest.mark.parametrize(("offset", "markers"), [(7, [3, 6]), (6, [3]), (5, [3]), (3, []), (0, [])])
-def test_a_truncation_takes_the_entries_whose_markers_it_cuts(
+def test_truncation_removes_index_entries_of_truncated_markers(
     tmp_path: Path, offset: int, markers: list[int], is_interrupted: bool
 ) -> None:
-    """Goal: no consumer of a broker skips what is committed in the place of what was cut."""
+    """Goal: a broker's consumer does not skip records that are committed later at the truncated offsets."""
     files = FaultyFiles(QuickFiles(), methods={"read_file"}, only=names.TRANSACTION_INDEX)
     with open_compacted(tmp_path, files=files) as log:
         # Offsets:           0 1  2  3  4  5  6  7  8  9  10
@@ -215,7 +215,7 @@ def test_a_truncation_takes_the_entries_whose_markers_it_cuts(
     assert bool(left) == bool(markers)
 
 
-def test_an_index_that_lies_is_replaced_and_never_believed(tmp_path: Path) -> None:
+def test_wrong_transaction_index_is_replaced_and_never_used(tmp_path: Path) -> None:
     clock = FakeClock()
     committed = b"\0\0" + (1).to_bytes(8) + (2).to_bytes(8) + (3).to_bytes(8) * 2
     for lie in (b"", b"no index", bytes(68), committed):
@@ -229,7 +229,7 @@ def test_an_index_that_lies_is_replaced_and_never_believed(tmp_path: Path) -> No
             assert aborted_of(path) == {0: [(2, 4, 5, 6)]}
 
 
-def test_an_index_whose_segment_is_gone_is_removed(tmp_path: Path) -> None:
+def test_transaction_index_without_segment_is_removed(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         Coordinator(log).do("a | b |")
     stray = tmp_path / f"{77:020d}.txnindex"
@@ -245,7 +245,7 @@ def test_an_index_whose_segment_is_gone_is_removed(tmp_path: Path) -> None:
 
 
 def play(coordinator: Coordinator, chance: random.Random, steps: int) -> None:
-    """Append what a few producers may do, one transaction each at a time, and what nobody's is."""
+    """Append random batches of a few producers, with one transaction each at a time, and batches without producer."""
     for _ in range(steps):
         producer = chance.randrange(1, 4)
         what = chance.random()
@@ -264,7 +264,7 @@ def play(coordinator: Coordinator, chance: random.Random, steps: int) -> None:
 
 
 def check_index(path: Path) -> None:
-    """Hold the `.txnindex` files against the log: an entry for each abort marker with batches, none without marker."""
+    """Check the `.txnindex` files: each abort marker with batches has an entry, and each entry has its marker."""
     needed = indexed_markers(all_pieces(path))
     for base, entries in aborted_of(path).items():
         markers = {piece.last_offset: piece.producer for piece in pieces_of(path)[base] if piece.kind == ABORT}
@@ -278,7 +278,7 @@ def check_index(path: Path) -> None:
 
 
 def compact_as_the_model(log: Log, path: Path) -> None:
-    """Compact a log in one round, and hold what is left against the model."""
+    """Compact a log in one round, and compare the result with the model."""
     writing = log._partition
     before, bound = all_pieces(path), bound_of(path)
     last_offsets, last_epochs = writing.last_of_producers()
@@ -294,7 +294,7 @@ def compact_as_the_model(log: Log, path: Path) -> None:
     left = pieces_of(path)
     tails = {pieces[-1].base_offset for pieces in left.values() if pieces and not pieces[-1].rows}
     known = {piece.base_offset for piece in expected}
-    # Only a header at the end of a file may be there that the model does not have.
+    # Only a header at the end of a file may be there without being in the model.
     found = [
         piece
         for pieces in left.values()
@@ -308,12 +308,12 @@ def compact_as_the_model(log: Log, path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_history_is_compacted_as_the_model_says(tmp_path: Path, seed: int) -> None:
+def test_compaction_of_any_history_matches_model(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     clock = FakeClock()
-    words: dict[str, Any] = {"clock": clock, "segment_bytes": chance.choice([700, 1500])}
-    words["compression_type"] = chance.choice(["none", "lz4"])
-    log = open_compacted(tmp_path, **words)
+    settings: dict[str, Any] = {"clock": clock, "segment_bytes": chance.choice([700, 1500])}
+    settings["compression_type"] = chance.choice(["none", "lz4"])
+    log = open_compacted(tmp_path, **settings)
     coordinator = Coordinator(log)
     for _ in range(8):
         play(coordinator, chance, chance.randrange(25))
@@ -322,12 +322,12 @@ def test_any_history_is_compacted_as_the_model_says(tmp_path: Path, seed: int) -
         if chance.random() < 0.3:
             records = look(log)
             log.close()
-            log = coordinator.log = open_compacted(tmp_path, **words)
+            log = coordinator.log = open_compacted(tmp_path, **settings)
             assert look(log) == records
     log.close()
 
 
-def test_many_rounds_end_as_one(tmp_path: Path) -> None:
+def test_many_rounds_give_same_result_as_one(tmp_path: Path) -> None:
     for seed in range(10):
         ends = []
         for place, buffer_bytes in enumerate((1 << 20, 8 * 20)):
@@ -339,11 +339,11 @@ def test_many_rounds_end_as_one(tmp_path: Path) -> None:
         assert ends[0] == ends[1]
 
 
-# ---------------------------------------------------------------- deaths
+# ---------------------------------------------------------------- crashes
 
 
 @pytest.mark.parametrize("has_index", [False, True])
-def test_a_death_between_any_two_steps_leaves_no_entry_without_its_marker(tmp_path: Path, has_index: bool) -> None:
+def test_crash_between_any_two_steps_leaves_no_index_entry_without_marker(tmp_path: Path, has_index: bool) -> None:
     step = 0
     has_died = True
     while has_died:
@@ -353,8 +353,8 @@ def test_a_death_between_any_two_steps_leaves_no_entry_without_its_marker(tmp_pa
         Coordinator(log).do("a 1a 1- b | c 2c 2- a | d 3a |")
         expire_producers(clock)
         if has_index:
-            # Compacted twice, the markers have horizons, which have passed when it is compacted again; and the second
-            # time was cut short itself, so that the entries are still there.
+            # After two compactions the markers have horizons, which have passed by the next one. The second compaction
+            # was cut short, so the entries are still there.
             log.compact()
             index = path / f"{0:020d}.txnindex"
             entries = index.read_bytes()

@@ -11,7 +11,7 @@ from seeklog.errors import InvalidConfig
 
 
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         {"flush": "always"},
         {"high_watermark": "x"},
@@ -38,23 +38,23 @@ from seeklog.errors import InvalidConfig
     ],
     ids=repr,
 )
-def test_a_configuration_that_cannot_be_is_refused_by_its_word(words: dict[str, Any]) -> None:
-    (word,) = words
+def test_invalid_configuration_is_refused_with_name_of_setting(settings: dict[str, Any]) -> None:
+    (setting,) = settings
 
-    with pytest.raises(InvalidConfig, match=word) as caught:
-        LogConfig(**words)
+    with pytest.raises(InvalidConfig, match=setting) as caught:
+        LogConfig(**settings)
 
     assert isinstance(caught.value, ValueError)
 
 
-def test_an_unknown_word_names_the_nearest_known_one() -> None:
+def test_unknown_setting_suggests_nearest_known_setting() -> None:
     with pytest.raises(InvalidConfig, match=r"did you mean segment\.bytes"):
         LogConfig.from_mapping({"segment.byte": 5})
     with pytest.raises(InvalidConfig, match="known settings"):
         LogConfig.from_mapping({"xyz": 5})
 
 
-def test_words_may_have_kafkas_dots() -> None:
+def test_settings_may_be_spelt_with_dots() -> None:
     assert LogConfig.from_mapping({"segment.bytes": 1000, "retention_ms": 5}) == LogConfig(
         segment_bytes=1000, retention_ms=5
     )
@@ -76,27 +76,27 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("word", NUMBERS)
-def test_numbers_may_be_text_as_kafkas_tools_have_them(word: str) -> None:
-    for spelt in (word, word.replace("_", ".")):
+@pytest.mark.parametrize("setting", NUMBERS)
+def test_numbers_may_be_given_as_text(setting: str) -> None:
+    for spelt in (setting, setting.replace("_", ".")):
         config = LogConfig.from_mapping({spelt: "1000"})
 
-        assert config == LogConfig(**{word: 1000})
+        assert config == LogConfig(**{setting: 1000})
 
 
 @pytest.mark.parametrize("text", ["", " ", "x", "1.5", "1e3", "0x10", "1 000", "--1", "None", "true", "\0"])
-def test_text_that_is_no_number_is_refused_by_its_word(text: str) -> None:
+def test_text_that_is_not_number_is_refused_with_name_of_setting(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"retention\.ms must be a whole number"):
         LogConfig.from_mapping({"retention.ms": text})
 
 
 @pytest.mark.parametrize("text", ["-2", "9223372036854775808"])
-def test_text_is_held_against_the_bounds_like_a_number(text: str) -> None:
+def test_number_given_as_text_is_checked_against_bounds(text: str) -> None:
     with pytest.raises(InvalidConfig, match="retention_ms must be between -1"):
         LogConfig.from_mapping({"retention.ms": text})
 
 
-def test_text_stays_text_where_a_word_is_meant() -> None:
+def test_text_setting_stays_text() -> None:
     config = LogConfig.from_mapping({"compression.type": "zstd", "cleanup.policy": "compact,delete", "flush": "batch"})
 
     assert (config.compression_type, config.cleanup_policy, config.flush) == ("zstd", "compact,delete", "batch")
@@ -105,17 +105,17 @@ def test_text_stays_text_where_a_word_is_meant() -> None:
 @pytest.mark.parametrize(
     ("cleanup_policy", "deletes"), [("delete", True), ("compact", False), ("compact,delete", True)]
 )
-def test_a_cleanup_policy_says_whether_records_go_by_age(cleanup_policy: str, deletes: bool) -> None:
+def test_cleanup_policy_decides_whether_records_expire(cleanup_policy: str, deletes: bool) -> None:
     assert LogConfig.from_mapping({"cleanup.policy": cleanup_policy}).deletes is deletes
 
 
 @pytest.mark.parametrize("cleanup_policy", ["", "Delete", "remove", None, 5, ["delete"], "compact,remove"])
-def test_a_cleanup_policy_that_is_none_is_refused(cleanup_policy: object) -> None:
+def test_unknown_cleanup_policy_is_refused(cleanup_policy: object) -> None:
     with pytest.raises(InvalidConfig, match="cleanup_policy must be one of"):
         LogConfig.from_mapping({"cleanup.policy": cleanup_policy})
 
 
-def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
+def test_topic_settings_override_log_settings() -> None:
     config = LogConfig(retention_ms=5, segment_bytes=1000, max_open_segments=7)
 
     assert config.with_settings({}) == config
@@ -125,23 +125,23 @@ def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
     assert config.retention_ms == 5
 
 
-@pytest.mark.parametrize("word", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
-def test_what_belongs_to_a_process_is_no_word_of_a_topic(word: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"unknown setting '{word}'"):
-        LogConfig().with_settings({word: 5})
+@pytest.mark.parametrize("setting", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
+def test_process_settings_cannot_be_set_for_topic(setting: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"unknown setting '{setting}'"):
+        LogConfig().with_settings({setting: 5})
 
 
-def test_every_other_word_is_one_of_a_topic() -> None:
-    values_of_words = {
+def test_every_other_setting_can_be_set_for_topic() -> None:
+    values = {
         name: getattr(LogConfig(), name)
         for name in LogConfig.__dataclass_fields__
         if name not in ("initial_offset", "high_watermark", "max_open_segments")
     }
 
-    assert LogConfig().with_settings(values_of_words) == LogConfig()
+    assert LogConfig().with_settings(values) == LogConfig()
 
 
-def test_the_defaults_are_kafkas() -> None:
+def test_defaults_equal_kafka_defaults() -> None:
     config = LogConfig()
 
     week_ms = 7 * 24 * 3600 * 1000

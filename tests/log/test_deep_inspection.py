@@ -1,4 +1,4 @@
-"""What an inspection leaves out: every record of a segment's whole batches, chunk by chunk, and the side files."""
+"""The parts of an inspection that are off by default: every record of every whole batch, and the side files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seeklog.log.check.salvage import read_batches
 from seeklog.log.segment import SCAN_CHUNK
 from seeklog.record.batch import encode_batch
 
-# Around a value of that many bytes in a batch of its own: the header, and the record's other fields.
+# A record with a value of this many bytes, alone in a batch, adds this much: the header and the record's other fields.
 AROUND_LARGE_VALUE = 61 + 3 + 1 + 1 + 1 + 1 + 3 + 1
 
 
 @pytest.mark.parametrize("ahead", [1, 11, 60, 61, 62, 100, 200])
-def test_a_batch_that_begins_before_the_end_of_a_chunk_is_read_whole(tmp_path: Path, ahead: int) -> None:
-    """Goal: a header, or a body, that a chunk holds only part of is read with the next one."""
+def test_batch_crossing_end_of_chunk_is_read_whole(tmp_path: Path, ahead: int) -> None:
+    """Goal: if a chunk contains only part of a header or a body, the rest is read with the next chunk."""
     first = encode_batch([Record(bytes(SCAN_CHUNK - ahead - AROUND_LARGE_VALUE))])
     assert len(first) == SCAN_CHUNK - ahead
     with open_log(tmp_path / "log", max_message_bytes=1 << 20, segment_bytes=4 << 20) as log:
@@ -42,8 +42,8 @@ def plan(directory: Path, files: QuickFiles | None = None) -> Plan:
     return plan_inspection(str(directory), config=config_of(), files=files or QuickFiles())
 
 
-def test_a_batch_that_was_written_wrong_is_told_and_those_around_it_are_read(tmp_path: Path) -> None:
-    """Its CRC vouches for it, so nothing that looks at less finds it."""
+def test_invalid_batch_is_reported_and_its_neighbours_are_read(tmp_path: Path) -> None:
+    """Its CRC is correct, so only a check of the records finds it."""
     with open_log(tmp_path) as log:
         log.append(b"before")
         log.append_batches(batch_of(varint(100) + b"a record that is shorter"))
@@ -63,7 +63,7 @@ def test_a_batch_that_was_written_wrong_is_told_and_those_around_it_are_read(tmp
     assert (len(sizes), sum(sizes)) == (3, task.size)
 
 
-def test_what_went_after_it_was_listed_is_left_to_who_listed_it(tmp_path: Path) -> None:
+def test_file_removed_after_listing_is_not_reported(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.append_many([Record(b"v")], producer=ProducerSequence(producer_id=1, epoch=0, sequence=0))
     listed = plan(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""When records are synced, and when the recovery point is written down."""
+"""When records are synced, and when the recovery point is persisted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog import Log, Record, names
 from seeklog.record.batch import encode_batch
 
 
-def test_with_flush_os_nothing_is_synced_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_flush_os_syncs_only_on_request(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files) as log:
         files.diary.clear()
@@ -24,7 +24,7 @@ def test_with_flush_os_nothing_is_synced_until_it_is_asked_for(tmp_path: Path) -
         assert files.count("sync", FIRST_LOG) == 1
 
 
-def test_a_flush_of_what_is_durable_syncs_nothing(log: Log, tmp_path: Path) -> None:
+def test_flush_of_durable_log_syncs_nothing(log: Log, tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path / "counted", files=files) as counted:
         fill(counted, 3)
@@ -36,7 +36,7 @@ def test_a_flush_of_what_is_durable_syncs_nothing(log: Log, tmp_path: Path) -> N
 
 
 @pytest.mark.id("flush-batch-syncs")
-def test_with_flush_batch_every_append_is_synced_before_it_returns(tmp_path: Path) -> None:
+def test_flush_batch_syncs_every_append_before_it_returns(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:
         for way in (
@@ -50,14 +50,14 @@ def test_with_flush_batch_every_append_is_synced_before_it_returns(tmp_path: Pat
             assert log.recovery_point == log.high_watermark == log.log_end_offset
 
 
-def test_with_flush_interval_records_are_synced_in_the_background(tmp_path: Path) -> None:
+def test_flush_interval_syncs_in_background(tmp_path: Path) -> None:
     with open_log(tmp_path, flush="interval", flush_interval_ms=1, background=True) as log:
         fill(log, 3)
 
         wait_until(lambda: log.recovery_point == 3, "the background sync")
 
 
-def test_in_the_background_rolled_segments_are_sealed(tmp_path: Path) -> None:
+def test_rolled_segments_are_sealed_in_background(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=BATCH_BYTES, background=True) as log:
         fill(log, 3)
 
@@ -65,7 +65,7 @@ def test_in_the_background_rolled_segments_are_sealed(tmp_path: Path) -> None:
         assert not (tmp_path / f"{2:020d}.seal").exists()
 
 
-def test_the_recovery_point_is_written_down_about_once_a_second(tmp_path: Path) -> None:
+def test_recovery_point_is_persisted_about_once_per_second(tmp_path: Path) -> None:
     clock, files = FakeClock(), CountingFiles()
     with open_log(tmp_path, clock=clock, files=files) as log:
         before = files.count("rename", names.CHECKPOINT)
@@ -78,7 +78,7 @@ def test_the_recovery_point_is_written_down_about_once_a_second(tmp_path: Path) 
         assert files.count("rename", names.CHECKPOINT) - before in (1, 2)
 
 
-def test_a_roll_syncs_the_old_segment_before_its_seal_and_writes_the_recovery_point(tmp_path: Path) -> None:
+def test_roll_syncs_segment_before_seal_and_persists_recovery_point(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, segment_bytes=2 * BATCH_BYTES) as log:
         fill(log, 3)
@@ -91,7 +91,7 @@ def test_a_roll_syncs_the_old_segment_before_its_seal_and_writes_the_recovery_po
         assert files.diary.index(("sync", FIRST_LOG)) < files.diary.index(("rename", f"{0:020d}.seal"))
 
 
-def test_a_close_syncs_everything(tmp_path: Path) -> None:
+def test_close_syncs_everything(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
     log.close()

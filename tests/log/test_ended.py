@@ -1,4 +1,4 @@
-"""How transactions ended, put together from their batches."""
+"""The end of each transaction, derived from its batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ended(*batches: tuple[int, int, int, int, int]) -> TransactionHistory:
     return found
 
 
-def test_a_transaction_is_open_until_its_marker() -> None:
+def test_transaction_is_open_until_its_marker() -> None:
     batch = (3, 5, TRANSACTIONAL, 7, -1)
 
     assert ended(batch).first_unstable_offset == 3
@@ -26,7 +26,7 @@ def test_a_transaction_is_open_until_its_marker() -> None:
         assert ended(batch, (6, 6, MARKER, 7, kind)).first_unstable_offset == INT64_MAX
 
 
-def test_only_the_batches_of_an_aborted_transaction_belong_to_it() -> None:
+def test_only_batches_of_aborted_transaction_are_aborted() -> None:
     found = ended((3, 5, TRANSACTIONAL, 7, -1), (6, 6, MARKER, 7, ABORT), (8, 8, TRANSACTIONAL, 7, -1))
 
     assert [found.find_aborted(7, offset) is not None for offset in (2, 3, 6, 7, 8)] == [
@@ -39,19 +39,19 @@ def test_only_the_batches_of_an_aborted_transaction_belong_to_it() -> None:
     assert found.find_aborted(8, 3) is None
 
 
-def test_a_batch_of_a_transaction_that_no_producer_wrote_opens_none() -> None:
-    """Goal: nothing could ever end it, and readers of what is committed would stop before it for ever."""
+def test_transactional_batch_without_producer_opens_no_transaction() -> None:
+    """Goal: nothing could ever end it, so readers of committed records would wait forever."""
     found = ended((3, 3, TRANSACTIONAL, -1, -1), (4, 4, MARKER, -1, ABORT))
 
     assert found.first_unstable_offset == INT64_MAX
     assert found.find_aborted(-1, 3) is None
 
 
-def test_a_marker_that_ends_no_known_transaction_stays_and_is_not_indexed() -> None:
-    """Goal: what began before the log's first offset has no beginning that could be told."""
+def test_marker_of_unknown_transaction_stays_and_is_not_indexed() -> None:
+    """Goal: a transaction that began before the first offset of the log has no known start."""
     verdicts = Verdicts(lambda: ended())
 
     assert not verdicts.judge(3, 3, TRANSACTIONAL, 7, -1)
     assert not verdicts.judge(4, 4, MARKER, 7, ABORT)
     assert verdicts.take_aborted() == b""
-    assert verdicts.judge(5, 5, MARKER, 7, ABORT), "a further one has nothing to end"
+    assert verdicts.judge(5, 5, MARKER, 7, ABORT), "a second marker ends nothing"

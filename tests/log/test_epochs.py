@@ -1,4 +1,4 @@
-"""Leader epochs: Kafka's file, and where each epoch ends."""
+"""Leader epochs: Kafka's file, and the end offset of each epoch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ENTRIES = [(0, 0), (2, 10), (5, 30)]
 # ---------------------------------------------------------------- the file
 
 
-def test_the_file_is_kafkas() -> None:
+def test_file_has_kafka_format() -> None:
     assert encode_epochs(ENTRIES) == b"0\n3\n0 0\n2 10\n5 30\n"
     assert encode_epochs([]) == b"0\n0\n"
 
 
 @pytest.mark.parametrize("entries", [[], [(0, 0)], ENTRIES, [(1, 5), (2, 5)], [(2**31 - 1, 2**62)]])
-def test_epochs_come_back(entries: list[tuple[int, int]]) -> None:
+def test_epochs_round_trip(entries: list[tuple[int, int]]) -> None:
     assert decode_epochs(encode_epochs(entries)) == entries
 
 
@@ -53,20 +53,20 @@ def test_epochs_come_back(entries: list[tuple[int, int]]) -> None:
         bytes(100),
     ],
 )
-def test_what_is_no_such_file_has_no_epochs(data: bytes, tmp_path: Path) -> None:
+def test_invalid_file_gives_no_epochs(data: bytes, tmp_path: Path) -> None:
     (tmp_path / names.LEADER_EPOCHS).write_bytes(data)
 
     assert decode_epochs(data) is None
     assert LeaderEpochs.read(QuickFiles(), str(tmp_path)).entries == []
 
 
-def test_a_directory_without_the_file_has_no_epochs(tmp_path: Path) -> None:
+def test_directory_without_file_has_no_epochs(tmp_path: Path) -> None:
     epochs = LeaderEpochs.read(QuickFiles(), str(tmp_path))
 
     assert (epochs.entries, epochs.latest) == ([], -1)
 
 
-def test_staged_epochs_replace_the_file_once_they_are_published(tmp_path: Path) -> None:
+def test_staged_epochs_replace_file_when_published(tmp_path: Path) -> None:
     epochs, files = LeaderEpochs(ENTRIES), QuickFiles()
     path = tmp_path / names.LEADER_EPOCHS
 
@@ -80,22 +80,22 @@ def test_staged_epochs_replace_the_file_once_they_are_published(tmp_path: Path) 
     assert not epochs.is_written
 
 
-# ---------------------------------------------------------------- what the epochs mean
+# ---------------------------------------------------------------- end offsets
 
 
 @pytest.mark.parametrize(
     ("epoch", "expected"),
     [(-1, (-1, -1)), (0, (0, 10)), (1, (0, 10)), (2, (2, 30)), (3, (2, 30)), (5, (5, 99)), (6, (5, 99))],
 )
-def test_an_epoch_ends_where_the_next_begins(epoch: int, expected: tuple[int, int]) -> None:
+def test_epoch_ends_where_next_begins(epoch: int, expected: tuple[int, int]) -> None:
     assert LeaderEpochs(ENTRIES).end_offset(epoch, log_end_offset=99) == expected
 
 
-def test_without_epochs_none_has_an_end() -> None:
+def test_end_offset_is_unknown_without_epochs() -> None:
     assert LeaderEpochs().end_offset(5, log_end_offset=99) == (-1, -1)
 
 
-def test_an_epoch_that_has_no_records_gives_way_to_the_next() -> None:
+def test_epoch_without_records_is_replaced_by_next() -> None:
     epochs = LeaderEpochs(ENTRIES)
 
     epochs.begin(7, 30)
@@ -115,8 +115,8 @@ def test_an_epoch_that_has_no_records_gives_way_to_the_next() -> None:
         (0, [(5, 0)]),
     ],
 )
-def test_a_truncation_keeps_the_newest_epoch_which_goes_on(end: int, expected: list[tuple[int, int]]) -> None:
-    """Its leader is the one that appends next."""
+def test_truncation_keeps_newest_epoch(end: int, expected: list[tuple[int, int]]) -> None:
+    """Its leader makes the next append."""
     epochs = LeaderEpochs(ENTRIES)
 
     epochs.truncate(end)
@@ -124,7 +124,7 @@ def test_a_truncation_keeps_the_newest_epoch_which_goes_on(end: int, expected: l
     assert epochs.entries == expected
 
 
-def test_epochs_found_in_batches_are_taken_in() -> None:
+def test_epochs_found_in_batches_are_added() -> None:
     epochs = LeaderEpochs(ENTRIES)
 
     epochs.merge([(2, 10), (5, 30), (6, 40), (8, 50)], log_start_offset=0, log_end_offset=60)
@@ -135,7 +135,7 @@ def test_epochs_found_in_batches_are_taken_in() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"), [(0, ENTRIES), (5, [(0, 5), (2, 10), (5, 30)]), (10, ENTRIES[1:]), (40, [(5, 40)])]
 )
-def test_epochs_that_lie_wholly_before_the_start_are_dropped(start: int, expected: list[tuple[int, int]]) -> None:
+def test_epochs_before_log_start_are_dropped(start: int, expected: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs(ENTRIES)
 
     epochs.merge([], log_start_offset=start, log_end_offset=60)
@@ -146,7 +146,7 @@ def test_epochs_that_lie_wholly_before_the_start_are_dropped(start: int, expecte
 # ---------------------------------------------------------------- in a log
 
 
-def test_batches_are_stamped_with_the_epoch_that_began_before_them(tmp_path: Path) -> None:
+def test_batches_are_stamped_with_current_epoch(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         assert log.leader_epoch == 0
         fill(log, 3)
@@ -162,7 +162,7 @@ def test_batches_are_stamped_with_the_epoch_that_began_before_them(tmp_path: Pat
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 4, 2**31])
-def test_an_epoch_that_is_not_above_the_current_one_is_refused(tmp_path: Path, epoch: int) -> None:
+def test_epoch_not_above_current_one_is_refused(tmp_path: Path, epoch: int) -> None:
     with open_log(tmp_path) as log:
         log.begin_epoch(4)
         with pytest.raises(UsageError, match="must be above"):
@@ -172,7 +172,7 @@ def test_an_epoch_that_is_not_above_the_current_one_is_refused(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_epochs_survive_a_reopen_and_a_crash(tmp_path: Path, is_clean: bool) -> None:
+def test_epochs_survive_reopen_and_crash(tmp_path: Path, is_clean: bool) -> None:
     path = tmp_path / "log"
     with open_log(path) as log:
         fill(log, 3)
@@ -187,7 +187,7 @@ def test_epochs_survive_a_reopen_and_a_crash(tmp_path: Path, is_clean: bool) -> 
         assert [log.end_offset_for_epoch(epoch) for epoch in (0, 2, 7)] == [(0, 3), (2, 6), (7, 6)]
 
 
-def test_a_truncation_takes_epochs_with_it_and_the_current_one_goes_on(tmp_path: Path) -> None:
+def test_truncation_removes_later_epochs_and_keeps_current_one(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.begin_epoch(2)
@@ -204,8 +204,8 @@ def test_a_truncation_takes_epochs_with_it_and_the_current_one_goes_on(tmp_path:
 
 
 @pytest.mark.id("epochs-without-room")
-def test_a_truncation_stops_where_its_epochs_find_no_room(tmp_path: Path) -> None:
-    """What would be appended has another epoch than the one that is on disk for its offsets."""
+def test_truncation_stops_if_disk_has_no_room_for_epochs(tmp_path: Path) -> None:
+    """Otherwise new records would have another epoch than the one on disk for their offsets."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
     with open_log(tmp_path, files=files) as log:
         fill(log, 3)
@@ -213,7 +213,7 @@ def test_a_truncation_stops_where_its_epochs_find_no_room(tmp_path: Path) -> Non
         fill(log, 3)
         log.begin_epoch(7)
         fill(log, 3)
-        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one behind it is not
+        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one after it is not
 
         with pytest.raises(LogFailed):
             log.truncate_to(2)
@@ -225,7 +225,7 @@ def test_a_truncation_stops_where_its_epochs_find_no_room(tmp_path: Path) -> Non
         assert [log.end_offset_for_epoch(epoch) for epoch in (0, 2, 7)] == [(0, 2), (0, 2), (7, 7)]
 
 
-def test_a_reader_knows_the_epochs_too(tmp_path: Path) -> None:
+def test_reader_knows_epochs(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.begin_epoch(2)

@@ -1,4 +1,4 @@
-"""The door to the disk: no link leads out of a directory, and only files are opened."""
+"""Access to the disk: no link leads out of a directory, and only regular files are opened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANGES: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.id("linked-directory-unchanged")
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_changed_in_a_directory_that_a_link_leads_to(tmp_path: Path, change: str) -> None:
+def test_nothing_is_changed_through_link_to_directory(tmp_path: Path, change: str) -> None:
     outside = tmp_path / "outside"
     (outside / "empty").mkdir(parents=True)
     (outside / "a").write_bytes(b"mine")
@@ -43,18 +43,18 @@ def test_nothing_is_changed_in_a_directory_that_a_link_leads_to(tmp_path: Path, 
 
 
 @pytest.mark.id("lock-directory-moved")
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_lock_whose_directory_was_moved_away_meanwhile_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_lock_in_directory_moved_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recreated: bool
 ) -> None:
-    """Whoever waited between the two calls would write, beside its one writer, in a directory of the same name."""
+    """Otherwise a process that waited between the two calls could write a directory with the same name."""
     home = tmp_path / "payments-0"
     home.mkdir()
 
     def move_and_lock(handle: int, how: int) -> None:
         monkeypatch.undo()
         home.rename(tmp_path / "deleted")
-        if is_made_anew:
+        if is_recreated:
             home.mkdir()
             (home / ".lock").write_bytes(b"another's")
         fcntl.flock(handle, how)
@@ -63,18 +63,18 @@ def test_a_lock_whose_directory_was_moved_away_meanwhile_is_none(
     with pytest.raises(LogLocked):
         take_lock(FILES, f"{home}/.lock")
 
-    assert not is_made_anew or (home / ".lock").read_bytes() == b"another's"
+    assert not is_recreated or (home / ".lock").read_bytes() == b"another's"
     assert (tmp_path / "deleted" / ".lock").read_bytes() == b""
 
 
-def test_an_error_names_the_whole_path(tmp_path: Path) -> None:
+def test_error_names_whole_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         FILES.remove(f"{tmp_path}/nothing")
 
     assert caught.value.filename == f"{tmp_path}/nothing"
 
 
-def test_a_directory_that_is_a_file_is_told_as_one(tmp_path: Path) -> None:
+def test_file_in_place_of_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(NotADirectoryError):
@@ -82,7 +82,7 @@ def test_a_directory_that_is_a_file_is_told_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path, write: bool) -> None:
+def test_pipe_instead_of_file_is_refused_without_waiting(tmp_path: Path, write: bool) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(OSError, match="not a regular file"):
@@ -90,7 +90,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
 
 
 @pytest.mark.parametrize("name", [f"{0:020d}.log", names.CHECKPOINT, names.LOCK])
-def test_a_log_with_a_pipe_among_its_files_does_not_open_for_ever(tmp_path: Path, name: str) -> None:
+def test_open_of_log_with_pipe_among_files_ends(tmp_path: Path, name: str) -> None:
     make_log(tmp_path, 3)
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
@@ -99,8 +99,8 @@ def test_a_log_with_a_pipe_among_its_files_does_not_open_for_ever(tmp_path: Path
         open_log(tmp_path)
 
 
-def test_a_log_may_be_reached_through_a_link_to_it(tmp_path: Path) -> None:
-    """Where the user puts the log is the user's affair."""
+def test_log_may_be_opened_through_link(tmp_path: Path) -> None:
+    """The user decides where the log is."""
     make_log(tmp_path / "log", 3)
     (tmp_path / "link").symlink_to(tmp_path / "log")
 
@@ -110,8 +110,8 @@ def test_a_log_may_be_reached_through_a_link_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("log-directory-becomes-link")
-def test_a_log_whose_directory_becomes_a_link_writes_no_file_where_it_points_to(tmp_path: Path) -> None:
-    """Goal: it stops at the next roll, and does not go on elsewhere."""
+def test_log_whose_directory_becomes_link_writes_nothing_through_it(tmp_path: Path) -> None:
+    """Goal: the log stops at the next roll, and does not continue elsewhere."""
     outside = tmp_path / "outside"
     make_log(outside, 3)
     with open_log(tmp_path / "log", segment_bytes=200) as log:
@@ -126,6 +126,6 @@ def test_a_log_whose_directory_becomes_a_link_writes_no_file_where_it_points_to(
     assert contents(outside) == before
 
 
-def test_what_is_no_text_names_no_application() -> None:
+def test_application_name_must_be_text() -> None:
     with pytest.raises(InvalidName, match="surrogate"):
         names.app_key("\ud800")

@@ -1,4 +1,4 @@
-"""Following a log: waiting for records of this process and of others, and how it ends."""
+"""Following a log: waiting for records from this process and from others, and how a follow ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seeklog.errors import LogFailed
 
 
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_follow_waits_for_what_comes(tmp_path: Path, flush: str) -> None:
+def test_follow_waits_for_new_records(tmp_path: Path, flush: str) -> None:
     with open_log(tmp_path, flush=flush) as log:
         fill(log, 3)
         follower = Follower(log, 1, count=6)
@@ -40,7 +40,7 @@ def test_follow_waits_for_what_comes(tmp_path: Path, flush: str) -> None:
         assert follower.found == [1, 2, 3, 4, 5, 6]
 
 
-def test_follow_is_woken_by_each_sync_where_only_what_is_synced_is_shown(tmp_path: Path) -> None:
+def test_sync_wakes_follower_when_watermark_follows_sync(tmp_path: Path) -> None:
     rounds = 50
     seen: list[bytes | None] = []
     has_come = threading.Event()
@@ -56,7 +56,7 @@ def test_follow_is_woken_by_each_sync_where_only_what_is_synced_is_shown(tmp_pat
         follower = threading.Thread(target=follow)
         follower.start()
         for number in range(rounds):
-            # It waits by now, or will in a moment: nothing else is there for it.
+            # The follower waits already, or will in a moment: there is nothing else for it to read.
             log.append(b"%d" % number)
             assert has_come.wait(PATIENCE_S)
             has_come.clear()
@@ -64,7 +64,7 @@ def test_follow_is_woken_by_each_sync_where_only_what_is_synced_is_shown(tmp_pat
     assert seen == [b"%d" % number for number in range(rounds)]
 
 
-def test_follow_without_an_offset_begins_with_the_next_record(log: Log) -> None:
+def test_follow_without_offset_starts_at_next_record(log: Log) -> None:
     fill(log, 3)
     follower = Follower(log, None, count=1)
     fill(log, 1)
@@ -74,7 +74,7 @@ def test_follow_without_an_offset_begins_with_the_next_record(log: Log) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_follow_waits_for_as_long_as_it_was_told(log: Log, read_only: bool) -> None:
+def test_follow_waits_for_given_timeout(log: Log, read_only: bool) -> None:
     fill(log, 2)
     with open_reader(log.path, clock=SystemClock()) as reader:
         follower = Follower(reader if read_only else log, 0, count=3, timeout_ms=1000 * PATIENCE_S)
@@ -85,12 +85,12 @@ def test_follow_waits_for_as_long_as_it_was_told(log: Log, read_only: bool) -> N
         assert follower.found == [0, 1, 2]
 
 
-def test_follow_ends_when_nothing_comes_in_time(filled: Log) -> None:
+def test_follow_ends_when_nothing_arrives_in_time(filled: Log) -> None:
     assert offsets(filled.follow(30, timeout_ms=1)) == [30, 31, 32]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_follow_ends_when_the_log_is_closed(tmp_path: Path, read_only: bool) -> None:
+def test_follow_ends_when_log_is_closed(tmp_path: Path, read_only: bool) -> None:
     make_log(tmp_path, 2)
     log = open_log(tmp_path, clock=SystemClock(), read_only=read_only)
     follower = Follower(log, 0)
@@ -102,8 +102,8 @@ def test_follow_ends_when_the_log_is_closed(tmp_path: Path, read_only: bool) -> 
     assert follower.error is None
 
 
-def test_follow_ends_when_the_log_has_failed(tmp_path: Path) -> None:
-    """Nothing more will come: it must not wait for ever, and not without a pause."""
+def test_follow_ends_when_log_has_failed(tmp_path: Path) -> None:
+    """No more records will come, so it must neither wait forever nor poll without a pause."""
 
     files = FailingFiles("sync")
     log = open_log(tmp_path, files=files)
@@ -118,7 +118,7 @@ def test_follow_ends_when_the_log_has_failed(tmp_path: Path) -> None:
     log.close()
 
 
-def test_follow_goes_over_offsets_that_have_no_record(log: Log) -> None:
+def test_follow_skips_offsets_without_record(log: Log) -> None:
     log.append(b"a")
     log.append_batches(batch_of(b"", last_delta=9, record_count=0))
     log.append_batches(Sketch((HandMade(b"\0\0\0\0\0\0", b"\0\0\0\1"),), attributes=0x30).encode())
@@ -127,7 +127,7 @@ def test_follow_goes_over_offsets_that_have_no_record(log: Log) -> None:
     assert offsets(log.follow(0, timeout_ms=1)) == [0, 12]
 
 
-def test_follow_sees_only_what_is_committed(tmp_path: Path) -> None:
+def test_follow_stops_at_high_watermark(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(2)
@@ -140,7 +140,7 @@ def test_follow_sees_only_what_is_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_follow_works_from_another_process(tmp_path: Path, flush: str) -> None:
+def test_follow_works_across_processes(tmp_path: Path, flush: str) -> None:
     path = tmp_path / "log"
     with open_log(path, flush=flush, segment_bytes=3 * BATCH_BYTES) as log:
         fill(log, 2)

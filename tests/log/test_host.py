@@ -52,8 +52,8 @@ def host_of(
     )
 
 
-def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: bool = False, **words: Any) -> Any:
-    config, clock, files = config_of(**words), FakeClock(), QuickFiles()
+def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: bool = False, **settings: Any) -> Any:
+    config, clock, files = config_of(**settings), FakeClock(), QuickFiles()
     if read_only:
         return LogReader(path, config=config, clock=clock, files=files, host=host)
     return Log(path, config=config, clock=clock, files=files, background=background, host=host)

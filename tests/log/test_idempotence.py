@@ -52,9 +52,9 @@ def append(log: Log, sequence: int, count: int = 2, *, producer_id: int = 7, epo
     return log.append_many(records(sequence, count), producer=place(sequence, producer_id=producer_id, epoch=epoch))
 
 
-def raw_of(sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0, **words: Any) -> bytes:
+def raw_of(sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0, **settings: Any) -> bytes:
     return encode_batch(
-        records(sequence, count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **words
+        records(sequence, count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **settings
     )
 
 
@@ -242,15 +242,15 @@ def test_nothing_is_written_where_nothing_has_happened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rolls", [False, True])
 @pytest.mark.parametrize("flushes", [False, True])
 def test_a_killed_writer_is_remembered_by_its_batches(tmp_path: Path, rolls: bool, flushes: bool) -> None:
-    words = SEGMENT if rolls else {}
-    with open_log(tmp_path / "log", **words) as log:
+    settings = SEGMENT if rolls else {}
+    with open_log(tmp_path / "log", **settings) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
             append(log, 0, producer_id=100 + sequence)
             if flushes and sequence == 8:
                 log.flush()
         left = crashed_copy(tmp_path / "log", tmp_path / "left")
-    with open_log(left, **words) as log:
+    with open_log(left, **settings) as log:
         assert append(log, 14) == range(28, 30)
         assert append(log, 0, producer_id=114) == range(30, 32)
         assert append(log, 0, producer_id=100) == range(2, 4)
@@ -456,22 +456,22 @@ def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
 def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
     """Goal: only the segments that are to go tell of the producer, where the snapshot that a roll writes was lost."""
     files = FailingFiles("write", names.SNAPSHOT, error=errno.EIO)
-    words = {"segment_bytes": 3 * BATCH_BYTES}
-    with open_log(tmp_path, files=files, **words) as log:
+    settings = {"segment_bytes": 3 * BATCH_BYTES}
+    with open_log(tmp_path, files=files, **settings) as log:
         log.append_many(records(0, 1), producer=place(0))
         fill(log, 11)
     for path in tmp_path.glob(f"*{names.SNAPSHOT}"):
         path.unlink()
-    with open_log(tmp_path, files=files, **words) as log:
+    with open_log(tmp_path, files=files, **settings) as log:
         files.fails = True
         with pytest.raises(LogFailed, match="writing a snapshot of producers"):
             log.delete_before(8)
         files.fails = False
-    with open_log(tmp_path, files=files, **words) as log:
+    with open_log(tmp_path, files=files, **settings) as log:
         assert (log.log_start_offset, log.next_sequence(7)) == (0, place(1))
         assert log.delete_before(8) == 2
         assert log.next_sequence(7) == place(1)
-    with open_log(tmp_path, files=files, **words) as log:
+    with open_log(tmp_path, files=files, **settings) as log:
         assert log.next_sequence(7) == place(1)
 
 

@@ -138,8 +138,8 @@ def test_a_key_index_of_records_that_cannot_be_read_is_damage(tmp_path: Path) ->
 
 def test_a_key_index_of_records_that_this_reader_does_not_unpack_is_not_judged(tmp_path: Path) -> None:
     """A batch that expands past the limit is no damage, and what its keys are only another reader can say."""
-    words = {"segment_bytes": 2_000, "key_index": "seal", "compression_type": "gzip"}
-    with open_log(tmp_path, **words) as log:
+    settings = {"segment_bytes": 2_000, "key_index": "seal", "compression_type": "gzip"}
+    with open_log(tmp_path, **settings) as log:
         for number in range(40):
             log.append(bytes(5_000), key=b"k%d" % number)
         log.flush()

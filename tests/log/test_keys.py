@@ -58,18 +58,18 @@ def fill(log: Log, count: int, *, keys: list[bytes] = KEYS) -> dict[bytes, Recor
     return latest
 
 
-def make(path: Path, count: int = 60, **words: Any) -> dict[bytes, Record]:
-    with open_log(path, segment_bytes=SEGMENT_BYTES, **words) as log:
+def make(path: Path, count: int = 60, **settings: Any) -> dict[bytes, Record]:
+    with open_log(path, segment_bytes=SEGMENT_BYTES, **settings) as log:
         latest = fill(log, count)
         log.flush()
         # A key that is nowhere is looked for in every segment.
         assert not log.contains_key(b"stranger")
-        assert len(key_files(path)) == (log.segment_count - 1 if words.get("key_index") != "none" else 0)
+        assert len(key_files(path)) == (log.segment_count - 1 if settings.get("key_index") != "none" else 0)
     return latest
 
 
-def answers(path: Path, *, read_only: bool = False, **words: Any) -> dict[bytes, Record | None]:
-    with open_log(path, segment_bytes=SEGMENT_BYTES, read_only=read_only, **words) as log:
+def answers(path: Path, *, read_only: bool = False, **settings: Any) -> dict[bytes, Record | None]:
+    with open_log(path, segment_bytes=SEGMENT_BYTES, read_only=read_only, **settings) as log:
         return {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
 
 
@@ -228,9 +228,9 @@ def test_appends_alone_make_no_index(tmp_path: Path) -> None:
         assert key_files(tmp_path) == []
 
 
-@pytest.mark.parametrize("words", [{"key_index": "seal"}, {"cleanup_policy": "compact"}])
-def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[str, Any]) -> None:
-    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, **words) as log:
+@pytest.mark.parametrize("settings", [{"key_index": "seal"}, {"cleanup_policy": "compact"}])
+def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, **settings) as log:
         for number in range(60):
             log.append(b"%d" % number, key=KEYS[number % 4])
         log.flush()
@@ -346,9 +346,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     collect: Callable[..., KeyTable] = keys_module.collect_keys
 
-    def noting(segment: Any, **words: Any) -> KeyTable:
+    def noting(segment: Any, **settings: Any) -> KeyTable:
         made.append(segment.base_offset)
-        return collect(segment, **words)
+        return collect(segment, **settings)
 
     monkeypatch.setattr(keys_module, "collect_keys", noting)
     return made
@@ -685,8 +685,8 @@ def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
 
 def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp_path: Path) -> None:
     """Goal: it may be that of a file which was replaced a moment ago; in the end the log tells."""
-    words: dict[str, Any] = {"segment_bytes": SEGMENT_BYTES, "cleanup_policy": "compact", "key_index": "seal"}
-    with open_log(tmp_path, **words) as log:
+    settings: dict[str, Any] = {"segment_bytes": SEGMENT_BYTES, "cleanup_policy": "compact", "key_index": "seal"}
+    with open_log(tmp_path, **settings) as log:
         log.append(b"alone", key=KEYS[0])
         for number in range(120):
             log.append(b"%d" % number, key=KEYS[1 + number % 3])
@@ -699,7 +699,7 @@ def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp
     assert seal is not None
     (tmp_path / "00000000000000000000.keyindex").write_bytes(encode_key_index(table, seal))
 
-    with open_log(tmp_path, **words) as log:
+    with open_log(tmp_path, **settings) as log:
         found = {key: log.latest_for_key(key, end=end) for key in KEYS}
         assert {key: record.offset for key, record in found.items() if record is not None} == left
         assert None in found.values()

@@ -120,7 +120,7 @@ class ForbiddenFiles(QuickFiles):
             return self._refuse
         return super().__getattribute__(name)
 
-    def _refuse(self, *arguments: object, **words: object) -> object:
+    def _refuse(self, *arguments: object, **settings: object) -> object:
         raise PermissionError(13, "Permission denied")
 
 

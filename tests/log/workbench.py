@@ -297,8 +297,8 @@ class Follower(threading.Thread):
         return not self.is_alive()
 
 
-def config_of(**words: Any) -> LogConfig:
-    return LogConfig(**{"flush": "os", "retention_ms": -1, **words})
+def config_of(**settings: Any) -> LogConfig:
+    return LogConfig(**{"flush": "os", "retention_ms": -1, **settings})
 
 
 def open_log(
@@ -308,23 +308,23 @@ def open_log(
     files: Files | None = None,
     read_only: bool = False,
     background: bool = False,
-    **words: Any,
+    **settings: Any,
 ) -> Any:
-    """Open a log that syncs only when it is told and does nothing on its own; `words` are its config's."""
+    """Open a log that syncs only when it is told and does nothing on its own; `settings` are its config's."""
     if read_only:
-        return open_reader(path, clock=clock, files=files, **words)
+        return open_reader(path, clock=clock, files=files, **settings)
     return Log(
         path,
-        config=config_of(**words),
+        config=config_of(**settings),
         clock=clock or FakeClock(),
         files=files or QuickFiles(),
         background=background,
     )
 
 
-def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None = None, **words: Any) -> LogReader:
-    """Open a log to read from; `words` are its config's."""
-    return LogReader(path, config=config_of(**words), clock=clock or FakeClock(), files=files or QuickFiles())
+def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> LogReader:
+    """Open a log to read from; `settings` are its config's."""
+    return LogReader(path, config=config_of(**settings), clock=clock or FakeClock(), files=files or QuickFiles())
 
 
 def value_of(number: int, *, size: int = 10) -> bytes:
@@ -339,9 +339,9 @@ def fill(log: Log, count: int, *, start: int | None = None) -> None:
         log.append(value_of(number), timestamp_ms=START_MS + number * 1000)
 
 
-def make_log(path: Path, count: int, **words: Any) -> None:
+def make_log(path: Path, count: int, **settings: Any) -> None:
     """Make a log of `count` records and close it cleanly."""
-    with open_log(path, **words) as log:
+    with open_log(path, **settings) as log:
         fill(log, count)
 
 
