@@ -52,10 +52,10 @@ def test_a_topic_gets_more_partitions(run: Run, store: Path) -> None:
     [
         (["--set", "retention.mss=1"], "did you mean retention.ms?"),
         (["--set", "retention.ms=soon"], "retention.ms must be a whole number"),
-        (["--set", "retention.ms=1", "--set", "retention_ms=2"], "set twice"),
+        (["--set", "retention.ms=1", "--set", "retention_ms=2"], "given twice"),
         (["--set", "retention.ms=1", "--unset", "retention.ms"], "given twice"),
         (["--unset", "retention"], "unknown setting"),
-        (["--set", "retention.ms=1", "--partitions", "2"], "never fewer"),
+        (["--set", "retention.ms=1", "--partitions", "2"], "must be larger"),
         (["--set", "retention.ms"], "NAME=VALUE"),
     ],
 )

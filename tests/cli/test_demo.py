@@ -139,11 +139,11 @@ def test_it_is_read_well_on_a_terminal(run_on_terminal: Run) -> None:
     assert "\x1b[1m2. Kill a writer in the middle of a batch\x1b[0m" in ran.text
 
 
-def test_the_doomed_writer_stands_still_in_mid_batch(tmp_path: Path) -> None:
+def test_killed_writer_waits_in_mid_batch(tmp_path: Path) -> None:
     """Goal: the demo does not depend on luck: half a batch is on disk, and no more, when the writer is killed."""
     with seeklog.open(tmp_path / "store", background=False) as store:
         store.create_topic("payments", partitions=2)
-    command = [COMMAND[0], "-m", "seeklog.cli.demo.doomed", str(tmp_path / "store"), "2000"]
+    command = [COMMAND[0], "-m", "seeklog.cli.demo.killed_writer", str(tmp_path / "store"), "2000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings(tmp_path)) as writer:
         assert writer.stdout is not None
         told = [json.loads(writer.stdout.readline()) for _ in range(5)]

@@ -1,5 +1,5 @@
-"""The command line: `seeklog VERB DIR …`.
+"""The command line: `seeklog COMMAND DIR …`.
 
-Data goes to stdout, talk to stderr. A verb is a module in `verbs/`, loaded when it is called; what it needs beyond
-the engine (Arrow, DuckDB, Spark) it loads itself, so that the start takes no longer than it must.
+Data goes to stdout, messages go to stderr. The commands are in `verbs/`. A command's module is imported when the
+command runs, and imports optional packages (Arrow, DuckDB, Spark) only where it needs them, to keep start-up fast.
 """

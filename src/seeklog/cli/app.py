@@ -1,4 +1,4 @@
-"""The command and its verbs: options that all of them share, help, and where errors end."""
+"""The command `seeklog`: its subcommands, the options they share, help, and error handling."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 class Verb(click.Command):
-    """One verb: an example before all else in its help, the shared options, DIR from the surroundings."""
+    """A subcommand. Its help begins with an example, it has the shared options, and a default for DIR."""
 
-    def __init__(self, name: str | None, **words: Any) -> None:
-        super().__init__(name, **{"context_settings": _CONTEXT, **words})
+    def __init__(self, name: str | None, **settings: Any) -> None:
+        super().__init__(name, **{"context_settings": _CONTEXT, **settings})
         self.params += _shared_options()
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -47,17 +47,17 @@ class Verb(click.Command):
             raise Interrupted from None
 
     def _with_directory(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the directory of the surroundings before the other words, if none stands there."""
-        words = [param for param in self.params if isinstance(param, click.Argument)]
+        """Insert the default directory before the other arguments, if DIR is omitted."""
+        expected = [param for param in self.params if isinstance(param, click.Argument)]
         preset = settings.directory()
-        if preset is None or not words or words[0].name != "directory" or "-h" in args or "--help" in args:
+        if preset is None or not expected or expected[0].name != "directory" or "-h" in args or "--help" in args:
             return args
         options = click.Command(None, params=[param for param in self.params if isinstance(param, click.Option)])
         try:
             given = options.make_parser(ctx).parse_args(args=list(args))[1]
         except click.UsageError:
-            given = []  # it is told when the whole is parsed
-        is_full = not any(word.nargs == -1 for word in words) and len(given) >= len(words)
+            given = []  # reported when the whole command line is parsed
+        is_full = not any(argument.nargs == -1 for argument in expected) and len(given) >= len(expected)
         if is_full or (given and ("/" in given[0] or given[0] in (".", ".."))):
             return args
         return [preset, *args]
@@ -79,7 +79,7 @@ def _shared_options() -> list[click.Parameter]:
 
 
 class Verbs(click.Group):
-    """The command itself. A verb's module is loaded when the verb is asked for."""
+    """The command `seeklog`. A subcommand's module is imported when the subcommand is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -88,17 +88,17 @@ class Verbs(click.Group):
         entry = VERBS.get(cmd_name)
         if entry is None:
             return None
-        found: click.Command = getattr(import_module(entry.module), entry.name)
-        return found
+        command: click.Command = getattr(import_module(entry.module), entry.name)
+        return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        # Click would load every verb to learn what its line is.
-        verbs = [
+        # Click would import every subcommand for its help line.
+        commands = [
             CompletionItem(entry.name, help=entry.line) for entry in VERBS.values() if entry.name.startswith(incomplete)
         ]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -130,18 +130,18 @@ def app() -> None:
 
 
 def verb(function: Callable[..., Any]) -> Verb:
-    """Make a verb of a function, which gets the `Terminal` first; its docstring is the help."""
+    """Turn a function into a subcommand. Its first argument is the `Terminal`, its docstring is the help."""
     return click.command(name=function.__name__, cls=Verb)(click.pass_obj(function))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; nothing but a bug leaves it as an exception."""
-    if completing.is_asked():
+    """Run a command line and return its exit code. An exception that escapes is a bug."""
+    if completing.is_requested():
         return completing.complete(app)
     terminal = Terminal()
     logging.getLogger("seeklog").addHandler(terminal.log_handler())
     try:
-        settings.read()  # refuses a file that cannot be understood before anything is done
+        settings.read()  # refuses an invalid file before anything is done
         code = app.main(arguments, prog_name="seeklog", standalone_mode=False, obj=terminal)
     except click.exceptions.NoArgsIsHelpError as error:
         terminal.tell(error.format_message())
@@ -159,9 +159,9 @@ def run(arguments: list[str]) -> int:
         terminal.stopped()
         return Exit.INTERRUPTED
     except click.Abort:
-        return Exit.INTERRUPTED  # Click has ended the line
+        return Exit.INTERRUPTED  # Click has printed a newline
     except (BrokenPipeError, SystemExit):
-        return Exit.PIPE_CLOSED  # Click ends the process itself then
+        return Exit.PIPE_CLOSED  # Click raises SystemExit for a closed pipe
     except (SeeklogError, OSError, MemoryError) as error:
         if terminal.is_verbose:
             traceback.print_exception(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The verbs in the order of the help, kept apart from their code so that `seeklog --help` does not load it."""
+"""The subcommands in the order of the help, apart from their code so that `seeklog --help` does not import it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Final, NamedTuple
 class Entry(NamedTuple):
     name: str
     line: str
-    words: str
-    subject: str
-    """The module of `verbs` that holds it."""
+    arguments: str
+    """The arguments of the example in the help."""
+    file: str
+    """The name of its module in `verbs`."""
 
     @property
     def example(self) -> str:
-        return f"seeklog {self.name} {self.words}".rstrip()
+        return f"seeklog {self.name} {self.arguments}".rstrip()
 
     @property
     def module(self) -> str:
-        return f"seeklog.cli.verbs.{self.subject}"
+        return f"seeklog.cli.verbs.{self.file}"
 
 
 GROUPS: Final[dict[str, tuple[Entry, ...]]] = {

@@ -1,7 +1,7 @@
-"""What the Tab key completes: verbs, options, directories, and the topics and groups of the store that is named.
+"""Shell completion of commands, options, directories, and the topics and groups of a store.
 
-A shell runs `seeklog` with a variable in its environment and reads the words that may follow. Nobody looks at errors
-then, so whatever goes wrong completes nothing.
+A shell runs `seeklog` with a variable in its environment and reads the completions from stdout. Errors would appear in
+the middle of the user's command line, so any failure yields no completions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ VARIABLE: Final = "_SEEKLOG_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-def is_asked() -> bool:
-    """Tell whether a shell has started this process, to learn which words may follow."""
+def is_requested() -> bool:
+    """Return whether a shell started this process for completions."""
     return bool(os.environ.get(VARIABLE))
 
 
 def complete(command: click.Command) -> int:
-    """Write the words that may follow, as the shell has asked for them."""
+    """Print the completions for the shell, and return the exit code."""
     from click.shell_completion import shell_complete
 
     logging.getLogger("seeklog").disabled = True
@@ -46,12 +46,12 @@ def directories(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics of the store that stands before."""
+    """Return the topics of the store on the command line."""
     return _in_store(context, incomplete, lambda store: store.topics(internal=incomplete.startswith("_")))
 
 
 def groups(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the groups of the store that stands before."""
+    """Return the groups of the store on the command line."""
     return _in_store(context, incomplete, lambda store: store.groups())
 
 

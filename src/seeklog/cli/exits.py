@@ -1,4 +1,4 @@
-"""Exit codes, and the one line that is told of an error."""
+"""Exit codes, and errors as one line of text."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class Exit(enum.IntEnum):
     DAMAGE = 3
     NOT_FOUND = 4
     LOCKED = 5
-    # As a shell names those that a signal has ended: 128 and its number.
+    # 128 plus the number of the signal, as in shells.
     INTERRUPTED = 130
     PIPE_CLOSED = 141
 
 
 class Declined(SeeklogError):
-    """The user was asked, and did not say yes; nothing was changed."""
+    """The user did not confirm; nothing was changed."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C has ended a verb; Click would end a line for `KeyboardInterrupt`, also where no ^C stands in it."""
+    """Ctrl-C interrupted a command. For `KeyboardInterrupt` Click would print a newline, even without a terminal."""
 
 
 class NothingFound(SeeklogError):
-    """What was looked for is not there, and that is the answer."""
+    """A lookup found nothing."""
 
 
 class Damaged(SeeklogError):
-    """Damage was found, and told."""
+    """Damage was found and reported."""
 
 
-# The first that an error is an instance of.
+# The first match counts.
 _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Exit], ...] = (
     (
         (TopicNotFound, GroupNotFound, OffsetOutOfRange, NoOffset, NotALog, NothingFound, FileNotFoundError),
@@ -64,12 +64,12 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Exit], ...] =
 
 
 def exit_code(error: Exception) -> Exit:
-    """Return the exit code that tells what kind of error it was."""
+    """Return the exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
 
 
-# What the engine advises in Python's words, in those of a command line.
-_OUR_WORDS = (
+# The advice in errors of the Python API, in terms of the command line.
+_REWORDINGS = (
     ("or open here with read_only=True", "then run it again"),
     ("with allow_gaps=True", "with --allow-gaps"),
     ("allow_gaps=True", "--allow-gaps"),
@@ -92,29 +92,29 @@ _ADVICE = {
 
 
 def line(error: Exception) -> str:
-    """Return what is told of an error: one line, with what to do next."""
+    """Return an error as one line, with the next step."""
     if isinstance(error, OSError):
-        return _of_the_system(error)
+        return _os_error(error)
     if isinstance(error, MemoryError):
         return "out of memory; read or write less at once"
     text = in_a_line(str(error))
     if isinstance(error, InvalidConfig):
-        text = _with_kafkas_words(text)
+        text = _with_dotted_settings(text)
     if isinstance(error, DiskFull) and "append again" not in text:
         text += f"; {_MAKE_ROOM}"
     return "; ".join([text or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
 def in_a_line(text: str) -> str:
-    """Return what the engine says, in one line and in the words of a command line."""
+    """Return a message of the engine as one line, in terms of the command line."""
     text = "; ".join(part.strip().rstrip(".") for part in text.splitlines() if part.strip())
-    for theirs, ours in _OUR_WORDS:
-        text = text.replace(theirs, ours)
+    for python, command_line in _REWORDINGS:
+        text = text.replace(python, command_line)
     return text
 
 
-def _with_kafkas_words(text: str) -> str:
-    """Return a text in which configuration is spelt as --set takes it and config shows it: with dots."""
+def _with_dotted_settings(text: str) -> str:
+    """Spell the names of settings with dots, as --set and `seeklog config` do."""
     import dataclasses
 
     from seeklog.config import LogConfig, canonical_setting
@@ -124,7 +124,7 @@ def _with_kafkas_words(text: str) -> str:
     return text
 
 
-def _of_the_system(error: OSError) -> str:
+def _os_error(error: OSError) -> str:
     from seeklog.files import is_full
 
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""

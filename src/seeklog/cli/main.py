@@ -1,4 +1,4 @@
-"""The entry point: runs a verb and turns what goes wrong into one line and an exit code."""
+"""The entry point: runs a command, and turns an error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seeklog.cli.exits import Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, by default the process's own, and return its exit code."""
+    """Run the command line, by default that of the process, and return the exit code."""
     try:
         from seeklog.cli.app import run
     except ModuleNotFoundError as error:
@@ -26,6 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = Exit.PIPE_CLOSED
     if code == Exit.PIPE_CLOSED:
-        # Python flushes stdout once more when it ends, and would complain.
+        # Python flushes stdout again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

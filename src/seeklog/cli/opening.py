@@ -1,4 +1,4 @@
-"""Opening what a verb works on."""
+"""Opens the store of a command."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def open_to_read(path: str) -> Store:
-    """Open a store, an archive or a broker's directory to read; nothing on disk changes."""
+    """Open a store, an archive or a broker's directory for reading; nothing on disk changes."""
     return _open(path, read_only=True, background=False)
 
 
 def open_to_plan(path: str) -> Store:
-    """Open a store to read, for a verb that will write to it: an archive is refused before the user is asked."""
+    """Open a store for reading, before the user is asked whether to change it. A URL is refused."""
     check_can_be_written(path)
     return open_to_read(path)
 
@@ -28,9 +28,9 @@ def open_to_plan(path: str) -> Store:
 def open_to_write(
     path: str, *, create: bool = False, background: bool = False, config: Mapping[str, str] | None = None
 ) -> Store:
-    """Open a store to write; with `create` it may be made, with `background` it is synced while it is open.
+    """Open a store for writing; `create` it if missing, and sync it in the `background` while it is open.
 
-    `config` holds for topics that say nothing else.
+    `config` has defaults for topics that do not set them.
     """
     check_can_be_written(path)
     if not create and not os.path.isdir(path):
@@ -39,18 +39,18 @@ def open_to_write(
 
 
 def check_can_be_written(path: str) -> None:
-    """Refuse an archive, which is only read."""
+    """Refuse a URL, because archives are read-only."""
     if names.is_url(path):
         raise UsageError(f"{path} is a URL, and URLs are read-only; name a directory")
 
 
-def _open(path: str, **words: Any) -> Store:
+def _open(path: str, **options: Any) -> Store:
     from seeklog.store import open_store
 
     try:
-        return open_store(path, **words)
+        return open_store(path, **options)
     except NotALog:
-        # Name what the path is instead, where that is known.
+        # Say what the path is instead, if that is known.
         if names.is_url(path):
             raise
         if not os.path.exists(path):

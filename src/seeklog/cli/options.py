@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share. A group of options reaches a verb as one value."""
+"""Arguments and options that several commands share. A group of options is passed as one value."""
 
 from __future__ import annotations
 
@@ -36,44 +36,43 @@ dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Show what woul
 
 
 def together(argument: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a verb and passes `make(**options)` as one argument."""
+    """Return a decorator that adds options to a command and passes `make(**options)` as one argument."""
     taken = tuple(inspect.signature(make).parameters)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*arguments: Any, **words: Any) -> Any:
-            made = make(**{name: words.pop(name) for name in taken})
-            return function(*arguments, **{argument: made}, **words)
+        def call(*arguments: Any, **values: Any) -> Any:
+            made = make(**{name: values.pop(name) for name in taken})
+            return function(*arguments, **{argument: made}, **values)
 
-        verb: Callable[..., Any] = call
+        command: Callable[..., Any] = call
         for option in reversed(options):
-            verb = option(verb)
-        return verb
+            command = option(command)
+        return command
 
     return decorate
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """The answers of --dry-run and --yes to a verb that changes something."""
+    """The options --dry-run and --yes of a command that changes something."""
 
     is_dry: bool
     is_agreed: bool
 
     def to(self, terminal: Terminal, change: str, *, is_answer: bool = False) -> bool:
-        """Return whether to make a change, such as `delete orders`: ask, or only report it in a dry run.
+        """Return whether to make a change, such as `delete topic orders`. A dry run only reports it.
 
-        With `is_answer` the report is all that the verb shows, so --quiet does not hide it.
+        `is_answer`: the report is the only output of the dry run, so --quiet does not suppress it.
         """
         if self.is_dry:
-            tell = terminal.tell if is_answer else terminal.say
-            tell(f"would {change}")
+            (terminal.tell if is_answer else terminal.say)(f"would {change}")
             return False
         terminal.confirm(f"{change[0].upper()}{change[1:]}?", is_agreed=self.is_agreed)
         return True
 
     def to_plan(self, terminal: Terminal, change: str) -> bool:
-        """Return the same for a change whose plan was printed. If stdin is not a terminal, only report the change."""
+        """Return the same for a change whose plan was printed. Without a terminal to ask on, only report it."""
         if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
             terminal.say(f"would {change}; nothing was changed. Pass --yes to do it")
             return False
@@ -113,12 +112,12 @@ def parse_pair(text: str, *, option: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def parse_config(words: Iterable[str]) -> dict[str, str]:
-    """Return a configuration from words such as `retention.ms=1000`, each given once."""
-    found: dict[str, str] = {}
-    for text in words:
+def parse_config(pairs: Iterable[str]) -> dict[str, str]:
+    """Parse settings such as `retention.ms=1000`; a setting that is given twice is refused."""
+    config: dict[str, str] = {}
+    for text in pairs:
         name, value = parse_pair(text, option="--set")
-        if name in found:
+        if name in config:
             raise UsageError(f"--set {name} is given twice")
-        found[name] = value.strip()
-    return found
+        config[name] = value.strip()
+    return config

@@ -1,8 +1,8 @@
-"""Records on their way in: lines, the JSON lines that `cat` writes, or CSV with a row of names.
+"""The input of `append`: lines, JSON lines as printed by `cat`, or CSV with column names in the first row.
 
-CSV's columns are key, value, timestamp, partition, headers (JSON, as `cat --format csv` writes it) and header.NAME, in
-any order; topic and offset are passed over, so that what `cat` wrote can be read. An empty cell is an empty value and
-no key, no time, no header.
+The columns of CSV are key, value, timestamp, partition, headers (JSON, as in `cat --format csv`) and header.NAME, in
+any order. The columns topic and offset of `cat` are ignored. An empty cell is an empty value, and no key, timestamp or
+header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seeklog.cli.show.record_json import Draft, Headers, decode_headers, decode_
 from seeklog.errors import InvalidRecord, SeeklogError
 
 CHUNK_BYTES: Final = 1 << 18
-# No line of sense comes near this; what has no delimiter at all must not fill the memory.
+# Bounds memory if the input has no delimiter.
 MAX_LINE_BYTES: Final = 1 << 28
 _CSV_COLUMNS: Final = ("key", "value", "timestamp", "partition", "headers", "topic", "offset")
 _HEADER: Final = "header."
@@ -28,26 +28,26 @@ Numbered = tuple[int, Draft]
 
 
 class BadLine(SeeklogError):
-    """Input that is no record; those before it are written, and nothing behind it is."""
+    """A line that is not a record. Records before it have been appended, none after it."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"line {number}: {reason}")
 
 
 def read_chunks(stream: BufferedReader, *, read: Callable[[int], object]) -> Iterator[bytes]:
-    """Yield what a stream has, as soon as it has some; `read` is told how many bytes that was."""
+    """Yield the data of a stream as it arrives, and pass the number of bytes to `read`."""
     while chunk := stream.read1(CHUNK_BYTES):
         read(len(chunk))
         yield chunk
 
 
 def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with their numbers, without their delimiter; the last one need not have it."""
+    """Yield lines with their numbers, without the delimiter, which may be missing after the last line."""
     rest: list[bytes] = []
     waiting = 0
     number = 0
     for chunk in chunks:
-        # A delimiter of several bytes may begin in what was left over.
+        # A delimiter of several bytes may be split between chunks.
         if len(delimiter) > 1 and rest:
             chunk = b"".join((*rest, chunk))
             rest, waiting = [], 0
@@ -72,7 +72,7 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads records from lines, JSON or CSV, with the headers and the key that all of them get."""
+    """Reads records from lines, JSON or CSV, and adds the key and the headers that all of them get."""
 
     key: bytes | None = None
     key_separator: bytes | None = None
@@ -80,20 +80,20 @@ class Reader:
     headers: Headers = ()
 
     def read_lines(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
-        """Yield a record a line, which is the value. A line without the separator has no key."""
+        """Yield a record for each line. A line without the separator is a value without a key."""
         key, separator, empty_is_null, headers = self.key, self.key_separator, self.empty_is_null, self.headers
         for number, line in lines:
             value: bytes | None = line
             if separator is not None:
-                before, found, behind = line.partition(separator)
-                key, value = (before, behind) if found else (None, line)
+                before, match, after = line.partition(separator)
+                key, value = (before, after) if match else (None, line)
             if empty_is_null:
                 value = value or None
                 key = key or None
             yield number, Draft(value, key, headers)
 
     def read_json(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
-        """Yield the records that lines of JSON say; empty lines are passed over."""
+        """Yield the records in lines of JSON; skip empty lines."""
         for number, line in lines:
             if not line or line.isspace():
                 continue
@@ -104,7 +104,7 @@ class Reader:
             yield number, self._completed(draft)
 
     def read_csv(self, chunks: Iterable[bytes]) -> Iterator[Numbered]:
-        """Yield the records that rows of CSV say; the first row names the columns."""
+        """Yield the records in rows of CSV, whose first row names the columns."""
         csv.field_size_limit(MAX_LINE_BYTES)
         rows = csv.reader(_text_lines(chunks), strict=True)
         try:

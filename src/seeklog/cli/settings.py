@@ -1,10 +1,10 @@
-"""What the surroundings say: `SEEKLOG_DIR`, and `seeklog.toml` in the user's configuration directory.
+"""The user's settings: `SEEKLOG_DIR`, and `seeklog.toml` in the user's configuration directory.
 
-    dir = "/var/lib/seeklog"    what DIR is where it is left out
-    utc = true                  times in UTC, as with --utc
+    dir = "/var/lib/seeklog"    the default of DIR
+    utc = true                  the default of --utc
 
-There is nothing else to configure. With a DIR from here, the first word of a verb is still taken for a DIR if it has
-a slash in it, or if all words of the verb are given.
+There are no other settings. Even with a default, the first argument of a command is its DIR if it contains a slash, or
+if all arguments are given.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _KNOWN: dict[str, type] = {"dir": str, "utc": bool}
 
 
 def directory() -> str | None:
-    """Return what DIR is where it is left out, if anything says so."""
+    """Return the default of DIR, if there is one."""
     return os.environ.get("SEEKLOG_DIR") or read().get("dir") or None
 
 
 def utc() -> bool:
-    """Tell whether times are in UTC if an option says nothing."""
+    """Return the default of --utc."""
     return bool(read().get("utc", False))
 
 
 @functools.cache
 def read() -> dict[str, Any]:
-    """Return what the file says, nothing if there is none; `InvalidConfig` if it cannot be understood."""
+    """Return the settings in the file, if there is one; raise `InvalidConfig` for an invalid file."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     file = Path(home) / "seeklog.toml"
     try:
@@ -41,12 +41,12 @@ def read() -> dict[str, Any]:
     import tomllib
 
     try:
-        found = tomllib.loads(text.decode())
+        values = tomllib.loads(text.decode())
     except ValueError as error:
         raise InvalidConfig(f"{file} is not TOML: {error}") from None
-    for name, value in found.items():
+    for name, value in values.items():
         if name not in _KNOWN:
             raise InvalidConfig(f"{file}: unknown setting {name}; known settings: {', '.join(_KNOWN)}")
         if not isinstance(value, _KNOWN[name]):
             raise InvalidConfig(f"{file}: {name} must be a {_KNOWN[name].__name__}")
-    return found
+    return values

@@ -1,7 +1,6 @@
-"""Spark's jobs for the command line: a session that keeps quiet, and the rows that a job returns.
+"""Spark jobs for the command line: a quiet session, and the rows that a job returns.
 
-What the JVM says goes where its stderr went when it was started: to nowhere, or with -v to the terminal. What a job
-says of its progress is this process's, and stays.
+The output of the JVM is discarded, or goes to the terminal with -v. The progress of a job is printed by this process.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class SparkFailed(SeeklogError):
-    """Spark did not start, or a job of it failed."""
+    """Spark did not start, or a job failed."""
 
 
 def check_can_run() -> None:
-    """Refuse before anything is begun if PySpark or Java is missing, with the way to get it."""
+    """Raise an error with the remedy if PySpark or Java is missing."""
     try:
         importlib.import_module("pyspark")
     except ModuleNotFoundError:
@@ -45,32 +44,32 @@ def check_can_run() -> None:
 
 @contextlib.contextmanager
 def session(terminal: Terminal) -> Iterator[SparkSession]:
-    """Give a local session, and stop it in the end. An error of Spark's becomes one line."""
+    """Yield a local session, and stop it at the end. Errors of Spark become `SparkFailed` with one line."""
     check_can_run()
     from seeklog.spark.local.session import session as start
 
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
-            with contextlib.nullcontext() if terminal.is_verbose else _redirected(said.fileno()):
+            with contextlib.nullcontext() if terminal.is_verbose else _redirected(output.fileno()):
                 spark = start("seeklog")
         except SeeklogError:
             raise
         except Exception as error:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines() or [str(error).partition("\n")[0]]
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines() or [str(error).partition("\n")[0]]
             raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows its output") from error
     try:
         yield spark
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise SparkFailed(_in_short(error)) from error
+        raise SparkFailed(_main_line(error)) from error
     finally:
         spark.stop()
 
 
-def _in_short(error: Exception) -> str:
-    """Return the line that says what went wrong, out of what Spark says when a job fails."""
+def _main_line(error: Exception) -> str:
+    """Return the line with the cause from the long message of a failed job."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = (line.partition(": ")[2] for line in lines if line.startswith("seeklog.errors."))
     return next(ours, lines[0] if lines else type(error).__name__)
@@ -78,7 +77,7 @@ def _in_short(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _redirected(target: int) -> Iterator[None]:
-    """Have what is written to the stderr of this process, and of those that it starts, go elsewhere."""
+    """Redirect stderr of this process and of the processes that it starts."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(target, 2)
@@ -93,11 +92,11 @@ _NUMBERS = ("int", "bigint", "double")
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can say of a value."""
+    """Return a value as JSON can represent it."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes | bytearray):
@@ -129,7 +128,7 @@ def run(
     row_format: str | None,
     output: str | None = None,
 ) -> None:
-    """Run the job of this name, write the rows that it returns, and raise what they say of damage."""
+    """Run a job, write the rows that it returns, and raise the errors that they report."""
     with session(terminal) as spark:
         from seeklog.spark import jobs
 
@@ -137,31 +136,31 @@ def run(
         target = () if output is None else (output,)
         frame: DataFrame = work(spark, directory, *target, topics=topics, progress=not terminal.is_quiet)
         if job == "archive":
-            return  # it tells what it did itself
+            return  # the job prints its own summary
         rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
         columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
         write_rows(terminal, columns, rows, row_format=row_format)
     if job == "verify":
-        hurt = sum(row["severity"] == "error" for row in rows)
-        if hurt:
-            raise Damaged(f"{hurt} errors; see what a repair would do: seeklog repair {directory} --dry-run")
+        errors = sum(row["severity"] == "error" for row in rows)
+        if errors:
+            raise Damaged(f"{errors} errors; see what a repair would do: seeklog repair {directory} --dry-run")
     elif job == "reindex":
-        hurt = sum(row["done"] in ("damaged", "refused") for row in rows)
-        if hurt:
-            raise Damaged(f"{hurt} of {len(rows)} segments were not reindexed; run: seeklog verify {directory}")
-    elif job == "compact":
-        left = [row for row in rows if row["done"] in ("locked", "refused")]
+        left = sum(row["done"] in ("damaged", "refused") for row in rows)
         if left:
-            raise SparkFailed(f"{len(left)} of {len(rows)} partitions were not compacted: {left[0]['detail']}")
+            raise Damaged(f"{left} of {len(rows)} segments were not reindexed; run: seeklog verify {directory}")
+    elif job == "compact":
+        refused = [row for row in rows if row["done"] in ("locked", "refused")]
+        if refused:
+            raise SparkFailed(f"{len(refused)} of {len(rows)} partitions were not compacted: {refused[0]['detail']}")
 
 
-def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequence[str], **words: Any) -> None:
-    """Append what is somewhere else to a topic; `words` are those of the job."""
+def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequence[str], **settings: Any) -> None:
+    """Append external data to a topic; `settings` are passed to the job."""
     given = dict(parse_pair(text, option="--option") for text in options)
     with session(terminal) as spark:
         from seeklog.spark import jobs
 
-        done = jobs.load_into(spark, directory, topic, options=given, **words)
+        done = jobs.load_into(spark, directory, topic, options=given, **settings)
     terminal.say(
         f"appended {count(done.records)} records to {topic}"
         if done.is_new
@@ -173,12 +172,12 @@ def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequen
 
 
 def payments(terminal: Terminal, directory: str, topic: str, output: str) -> int:
-    """Run the pipeline of `pipelines/payments`, which is an example to copy and no part of the package."""
+    """Run the example pipeline `pipelines/payments`, which is not part of the package."""
     _find_pipelines()
     with session(terminal):
         run: Any = importlib.import_module("pipelines.payments.__main__")
         try:
-            # It takes the session that runs.
+            # It uses the running session.
             return int(run.main(["run", directory, output, "--topic", topic]))
         except SystemExit as error:
             raise SparkFailed(str(error.code)) from error
@@ -187,13 +186,13 @@ def payments(terminal: Terminal, directory: str, topic: str, output: str) -> int
 def _find_pipelines() -> None:
     import seeklog
 
-    for place in (Path.cwd(), Path(seeklog.__file__).parents[2]):
-        if (place / "pipelines" / "payments" / "__main__.py").is_file():
-            if str(place) not in sys.path:
-                sys.path.append(str(place))
+    for root in (Path.cwd(), Path(seeklog.__file__).parents[2]):
+        if (root / "pipelines" / "payments" / "__main__.py").is_file():
+            if str(root) not in sys.path:
+                sys.path.append(str(root))
             # Spark's workers import it, too.
-            paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-            os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, str(place)]))
+            paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+            os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, str(root)]))
             return
     raise UsageError(
         "the payments pipeline is an example and not installed with seeklog; run this in a checkout of "

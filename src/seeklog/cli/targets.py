@@ -1,4 +1,4 @@
-"""What the words of a verb stand for: stores, topics, partitions and single files, on disk or at a URL."""
+"""The partitions that arguments name: by store, topic, partition or single file, on disk or at a URL."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ class Target:
     location: PartitionLocation
     files: Files
     root: str | None
-    """The store that it lies in; None: it was named alone."""
+    """The store of the partition; None if the partition itself was named."""
     segment: int | None = None
-    """The base offset of the one segment that was named; None: all of them."""
+    """The base offset of the named segment; None for all segments."""
 
     @property
     def name(self) -> str:
-        """The partition as a user names it."""
+        """The name of the partition on a command line."""
         location = self.location
         return location.topic if location.partition is None else f"{location.topic}-{location.partition}"
 
 
-def find_targets(words: Sequence[str]) -> list[Target]:
-    """Return what the words name. Behind a store's directory, a word without a slash names a topic or partition of it.
+def find_targets(arguments: Sequence[str]) -> list[Target]:
+    """Return the partitions that the arguments name. After a store, a plain name is a topic or a partition in it.
 
     Nothing is opened or changed.
     """
-    # What lies at each path, and what of it was named: all, if nothing was.
+    # For each path its partitions, and those that are named; if none is named, all of them count.
     found: list[tuple[list[Target], list[Target]]] = []
-    for word in words:
-        there, named = found[-1] if found else ([], [])
-        store = there if there and there[0].root is not None else []
-        is_name = "/" not in word and not names.is_url(word)
-        if is_name and (inside := [target for target in store if word in (target.location.topic, target.name)]):
+    for text in arguments:
+        partitions, named = found[-1] if found else ([], [])
+        store = partitions if partitions and partitions[0].root is not None else []
+        is_name = "/" not in text and not names.is_url(text)
+        if is_name and (inside := [target for target in store if text in (target.location.topic, target.name)]):
             named += inside
-        elif is_name and store and not os.path.exists(word):
-            raise TopicNotFound(f"there is no topic {word!r} in {store[0].root}{_nearest(store, word)}")
+        elif is_name and store and not os.path.exists(text):
+            raise TopicNotFound(f"there is no topic {text!r} in {store[0].root}{_suggestion(store, text)}")
         else:
-            found.append((_at_path(word), []))
-    return [target for there, named in found for target in named or there]
+            found.append((_at_path(text), []))
+    return [target for partitions, named in found for target in named or partitions]
 
 
-def _nearest(store: Sequence[Target], word: str) -> str:
+def _suggestion(store: Sequence[Target], text: str) -> str:
     import difflib
 
     known = sorted({name for target in store for name in (target.location.topic, target.name)})
-    nearest = difflib.get_close_matches(word, known, n=1)
+    nearest = difflib.get_close_matches(text, known, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def _at_path(word: str) -> list[Target]:
-    if not names.is_url(word):
-        if os.path.isfile(word):
-            return [_of_file(word)]
-        if not os.path.exists(word):
-            raise NotALog(f"{word} does not exist; name a store, a partition's directory or a segment's file")
-    root = absolute(word)
+def _at_path(path: str) -> list[Target]:
+    if not names.is_url(path):
+        if os.path.isfile(path):
+            return [_of_file(path)]
+        if not os.path.exists(path):
+            raise NotALog(f"{path} does not exist; name a store, a partition's directory or a segment's file")
+    root = absolute(path)
     files = open_archive(Origin(root=root).files(), root)
     scope = find_partitions(root, topics=None, config=LogConfig(), files=files)
     return [Target(location=location, files=files, root=scope.root) for location in scope.partitions]

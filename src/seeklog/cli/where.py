@@ -1,13 +1,13 @@
-"""`--where`: a small language that says which records are wanted. It is parsed here and runs no code.
+"""`--where`: a small expression language that selects records. Expressions are parsed here and run no code.
 
-    key  value  topic  partition  offset  timestamp  headers.NAME      what a record has
-    value.items[0].id                                                  a place in a value that is JSON
-    'text'  "text"  7  -1.5  true  false  null                         values
+    key  value  topic  partition  offset  timestamp  headers.NAME      fields of a record
+    value.items[0].id                                                  a path into a JSON value
+    'text'  "text"  7  -1.5  true  false  null                         literals
     = != <> < <= > >=   [not] like 'a%_'   [not] in (1, 2)   is [not] null   and  or  not  ( )
 
-What is not there is null, and a comparison with null, or of text with a number, is neither true nor false, as in SQL;
-but a key or a header that reads as a number compares with one. A timestamp compares with milliseconds and with times:
-'2026-01-02T03:04', '@-15m'. A word that a name cannot hold stands in brackets: headers['trace-id'].
+A missing field is null. As in SQL, a comparison with null, or of text with a number, is neither true nor false; but a
+key or a header that reads as a number can be compared with numbers. A timestamp can be compared with milliseconds and
+with times: '2026-01-02T03:04', '@-15m'. Other names go in brackets: headers['trace-id'].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seeklog.clock import Clock
 from seeklog.errors import UsageError
 from seeklog.record.record import Record
 
-# Parentheses and `not` within each other: far below what Python's stack takes.
+# Nesting of parentheses and `not`; far below the limit of Python's stack.
 MAX_DEPTH: Final = 50
 
 _TOKEN: Final = re.compile(
@@ -51,19 +51,19 @@ _TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _EQUALITY: Final = (operator.eq, operator.ne)
-# The families whose values have an order.
+# The types whose values have an order.
 _ORDERED: Final = (float, str, bool)
 
 
 class _Seen:
-    """A record with its value parsed at most once."""
+    """A record whose value is parsed at most once."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
 
     @functools.cached_property
     def parsed(self) -> Any:
-        """The value as JSON; None if it is none."""
+        """The value as JSON; None if it is not JSON."""
         try:
             return json.loads(self.record.value) if self.record.value is not None else None
         except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ class _Token(NamedTuple):
     column: int
 
 
-_NO_LITERAL: Final = object()
+_COMPUTED: Final = object()
 
 
 class _Operand(NamedTuple):
@@ -88,13 +88,13 @@ class _Operand(NamedTuple):
 
     value: Value
     is_text: bool = False
-    """Text that reads as a number may be compared with one."""
+    """Text that reads as a number may be compared with numbers."""
     is_time: bool = False
-    literal: Any = _NO_LITERAL
+    literal: Any = _COMPUTED
 
 
 def compile_where(text: str, *, utc: bool = False, clock: Clock | None = None) -> Callable[[Record], bool]:
-    """Return what tells whether a record is wanted; `UsageError` names the column of a mistake."""
+    """Return a predicate on records; `UsageError` names the column of a mistake."""
     truth = _Parser(text, utc=utc, clock=clock).parse()
     return lambda record: truth(_Seen(record)) is True
 
@@ -108,7 +108,7 @@ class _Parser:
         self._clock = clock
 
     def parse(self) -> Truth:
-        truth = self._either()
+        truth = self._disjunction()
         if self._next.kind != "end":
             self._refuse("and, or, or the end")
         return truth
@@ -118,7 +118,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *wanted: str) -> str | None:
-        """Step over the next token if it is one of these words or signs, and return it."""
+        """Consume and return the next token if it is one of these words or signs."""
         token = self._next
         spelt = token.text.lower()
         if token.kind not in ("word", "sign") or spelt not in wanted:
@@ -142,10 +142,10 @@ class _Parser:
         self._depth -= 1
         return truth
 
-    def _either(self) -> Truth:
-        return self._parts("or", self._all, decisive=True)
+    def _disjunction(self) -> Truth:
+        return self._parts("or", self._conjunction, decisive=True)
 
-    def _all(self) -> Truth:
+    def _conjunction(self) -> Truth:
         return self._parts("and", self._negated, decisive=False)
 
     def _parts(self, between: str, parse: Callable[[], Truth], *, decisive: bool) -> Truth:
@@ -158,7 +158,7 @@ class _Parser:
         if self._take("not"):
             return _not(self._deeper(self._negated))
         if self._take("("):
-            truth = self._deeper(self._either)
+            truth = self._deeper(self._disjunction)
             self._expect(")")
             return truth
         return self._comparison()
@@ -202,7 +202,7 @@ class _Parser:
         while not parts or self._take(","):
             column = self._next.column
             right = self._operand()
-            if right.literal is _NO_LITERAL:
+            if right.literal is _COMPUTED:
                 raise _mistake(column, "a list takes values, not names")
             parts.append(self._compared(left, operator.eq, right, column))
         self._expect(")")
@@ -264,27 +264,26 @@ class _Parser:
     def _compared(self, left: _Operand, test: Callable[[Any, Any], Any], right: _Operand, column: int) -> Truth:
         left, right = self._as_time(left, right, column), self._as_time(right, left, column)
         first, second = left.value, right.value
-        # Text is read as a number where the other side is one.
+        # Text is read as a number if the other side is a number.
         reads_first = left.is_text and not isinstance(right.literal, str)
         reads_second = right.is_text and not isinstance(left.literal, str)
 
         def truth(seen: _Seen) -> bool | None:
-            one, other = first(seen), second(seen)
-            if reads_first and isinstance(one, str) and _family(other) is float:
-                one = _read_number(one)
-            elif reads_second and isinstance(other, str) and _family(one) is float:
-                other = _read_number(other)
-            if one is None or other is None:
+            a, b = first(seen), second(seen)
+            if reads_first and isinstance(a, str) and _type(b) is float:
+                a = _read_number(a)
+            elif reads_second and isinstance(b, str) and _type(a) is float:
+                b = _read_number(b)
+            if a is None or b is None:
                 return None
-            family = _family(one)
-            if family is not _family(other) or (test not in _EQUALITY and family not in _ORDERED):
+            if _type(a) is not _type(b) or (test not in _EQUALITY and _type(a) not in _ORDERED):
                 return None
-            return bool(test(one, other))
+            return bool(test(a, b))
 
         return truth
 
     def _as_time(self, operand: _Operand, other: _Operand, column: int) -> _Operand:
-        """Return text that is compared with a timestamp as its milliseconds."""
+        """Return text as milliseconds if it is compared with a timestamp."""
         if not other.is_time or not isinstance(operand.literal, str):
             return operand
         try:
@@ -293,8 +292,8 @@ class _Parser:
             raise _mistake(column, str(error)) from None
 
 
-def _mistake(column: int, what: str) -> UsageError:
-    return UsageError(f"--where: column {column}: {what}")
+def _mistake(column: int, text: str) -> UsageError:
+    return UsageError(f"--where: column {column}: {text}")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -305,8 +304,8 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             rest = text[at:].lstrip()
-            what = "an unclosed quote" if rest[0] in "'\"" else repr(rest[:10])
-            raise _mistake(len(text) - len(rest) + 1, f"{what} is not understood")
+            found = "an unclosed quote" if rest[0] in "'\"" else repr(rest[:10])
+            raise _mistake(len(text) - len(rest) + 1, f"{found} is not understood")
         kind = str(match.lastgroup)
         tokens.append(_Token(kind, match[kind], match.start(kind) + 1))
         at = match.end()
@@ -327,7 +326,7 @@ def _timestamp(seen: _Seen) -> int | None:
 
 
 def _header(record: Record, name: str | int) -> str | None:
-    """Return the last value of a header: what consumers take where it is given more than once."""
+    """Return the last value of a header, as consumers do if it occurs more than once."""
     return next((_decoded(value) for key, value in reversed(record.headers) if key == name), None)
 
 
@@ -344,8 +343,8 @@ def _at(found: Any, path: list[str | int]) -> Any:
     return found
 
 
-def _family(value: Any) -> type:
-    """Return what a value compares with: numbers with numbers, text with text."""
+def _type(value: Any) -> type:
+    """Return the type for comparisons, the same for all numbers."""
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
@@ -366,7 +365,7 @@ def _not(truth: Truth) -> Truth:
 
 
 def _joined(parts: list[Truth], *, decisive: bool) -> Truth:
-    """Return `or` of the parts, which True decides, or `and`, which False does. Else it is unknown if a part is."""
+    """Join parts by `or`, which True decides, or by `and`, which False decides; otherwise an unknown part wins."""
     if len(parts) == 1:
         return parts[0]
 

@@ -1,4 +1,4 @@
-"""`seeklog demo`: what seeklog does, on made-up payments, in two minutes.
+"""`seeklog demo`: a tour of seeklog with generated payments.
 
-`payments` makes them, `tour` is what is shown, `doomed` the writer that is killed.
+`payments` generates them, `tour` runs the steps, `killed_writer` is the process that is killed.
 """

@@ -1,7 +1,7 @@
-"""Payments as they arrive in life: skewed, late, out of order, sent twice, and some of them broken.
+"""Realistic payments: skewed, late, out of order, duplicated, and some of them malformed.
 
-Few merchants have most of the payments; amounts are in paise. The same seed gives the same records, and fewer records
-are the beginning of more. The log's timestamps are the times of arrival, so nothing depends on when this runs.
+A few merchants have most of the payments; amounts are in paise. The same seed gives the same stream. Timestamps are the
+times of arrival in the stream, so the records do not depend on the current time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MERCHANTS = 40
 PER_SECOND = 20.0
 METHODS, METHOD_WEIGHTS = ("upi", "card", "netbanking", "wallet"), (60, 25, 10, 5)
 
-# Shares of all payments.
+# Shares of the payments.
 OUT_OF_ORDER, LATE = 0.10, 0.015
 BROKEN, RESENT, LARGE = 0.015, 0.02, 0.0002
-# A burst is one merchant's many small payments: somebody tries out stolen cards.
+# A burst is many small payments at one merchant, as when stolen cards are tested.
 BURST_EVERY, FIRST_BURST = 60_000, 8_000
 BURST_S = 120
 
@@ -36,7 +36,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Arrival(NamedTuple):
-    """A record as it comes to the log, which does not hold `kind`, what was done to it, nor `merchant`, whose it is."""
+    """A record as it arrives. The log does not contain `kind`, its defect if any, and `merchant`."""
 
     timestamp_ms: int
     number: int
@@ -56,12 +56,12 @@ class _Payment(NamedTuple):
     paid_at_ms: int
 
     def as_json(self, **changes: object) -> bytes:
-        """Return the payment as it is sent, with fields changed; one that is `...` is left out."""
+        """Return the payment as JSON, with fields changed; a field set to `...` is omitted."""
         fields = self._asdict() | changes
         return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
 
 
-# ---------------------------------------------------------------- what may be wrong with one
+# ---------------------------------------------------------------- defects
 
 NO_KEY = "no key"
 # The most frequent first.
@@ -92,7 +92,7 @@ def _hours(source: random.Random) -> int:
 
 
 def arrivals(*, seed: int = SEED, per_second: float = PER_SECOND) -> Iterator[Arrival]:
-    """Yield records without end, in the order in which they arrive."""
+    """Yield an endless stream of records in the order of arrival."""
     return _Stream(random.Random(seed), per_second=per_second).arrivals()
 
 
@@ -101,10 +101,10 @@ class _Stream:
         self._random = source
         self._per_second = per_second
         self._merchants = [f"merchant_{number}" for number in range(MERCHANTS)]
-        # Zipf's law, a little steeper: the first of forty has a quarter of the payments.
+        # Slightly steeper than Zipf's law: the first of 40 merchants has a quarter of the payments.
         self._weights = list(itertools.accumulate(1 / (rank + 1) ** 1.1 for rank in range(MERCHANTS)))
         self._numbers = itertools.count()
-        # Payments are made in order; what was sent waits here for the time of its arrival.
+        # Sent records wait here until they arrive.
         self._on_the_way: list[Arrival] = []
 
     def arrivals(self) -> Iterator[Arrival]:
@@ -144,7 +144,7 @@ class _Stream:
         arrives_ms = payment.paid_at_ms + self._delay_ms()
         self._put("payment", payment, payment.as_json(), arrives_ms=arrives_ms)
         if resent:
-            # The sender heard nothing and sent it again: the same bytes, up to twenty minutes later.
+            # The sender got no answer and sends the same bytes again, up to twenty minutes later.
             again_ms = int(self._random.triangular(100, 1_200_000, 100))
             self._put("duplicate", payment, payment.as_json(), arrives_ms=arrives_ms + again_ms)
 
@@ -156,7 +156,7 @@ class _Stream:
     def _delay_ms(self) -> int:
         chance = self._random.random()
         if chance < LATE:
-            return self._random.randrange(600_000, 2_300_000)  # a terminal that had no network
+            return self._random.randrange(600_000, 2_300_000)  # a terminal without network
         if chance < LATE + OUT_OF_ORDER:
             return self._random.randrange(3_000, 120_000)
         return int(self._random.expovariate(1 / 800))
@@ -167,7 +167,7 @@ class _Stream:
         heapq.heappush(self._on_the_way, Arrival(arrives_ms, number, kind, payment.merchant, key, value, headers))
 
     def _headers(self, payment: _Payment) -> Headers:
-        """Most have some, as in life: a trace where it was asked for, with nothing in it where that failed."""
+        """Return the headers of a payment: 30 % have none, and some traces are null."""
         chance = self._random.random()
         if chance < 0.3:
             return ()
@@ -175,15 +175,15 @@ class _Stream:
         return (("source", payment.method.encode()), ("trace", trace))
 
 
-# ---------------------------------------------------------------- into a store
+# ---------------------------------------------------------------- appending to a store
 
 
 def missing(store: seeklog.Store, records: Iterable[Arrival]) -> list[Arrival]:
-    """Return the first records of the stream that are not in the topic, whatever a crash has left of them.
+    """Return the records of the stream that the topic does not have, even after a crash.
 
-    Each partition holds the beginning of what goes to it, so its end says how many of those are there.
+    Each partition has a prefix of its records, and its end offset is the length of the prefix.
     """
-    left = [each.log_end_offset for each in store.describe_topic(PAYMENTS).partitions]
+    left = [partition.log_end_offset for partition in store.describe_topic(PAYMENTS).partitions]
     absent = []
     for record in records:
         partition = _partition_of(record, len(left))
@@ -194,7 +194,7 @@ def missing(store: seeklog.Store, records: Iterable[Arrival]) -> list[Arrival]:
 
 
 def append(store: seeklog.Store, records: Iterable[Arrival], *, topic: str = PAYMENTS) -> int:
-    """Append records to a topic of the store and return how many."""
+    """Append records to a topic of the store, and return their number."""
     partition_count = len(store.describe_topic(topic).partitions)
     count = 0
     with store.producer() as producer:
@@ -213,17 +213,17 @@ def append(store: seeklog.Store, records: Iterable[Arrival], *, topic: str = PAY
 
 
 def _partition_of(record: Arrival, partition_count: int) -> int:
-    """Return where a record goes: by its merchant, also if it has no key, so that every run is the same."""
+    """Return the partition of a record: by its merchant even without a key, so that all runs are the same."""
     return partition_of(record.merchant.encode(), partition_count)
 
 
 def generate(
     path: str | Path, *, count: int, seed: int = SEED, per_second: float = PER_SECOND, topic: str = PAYMENTS
 ) -> int:
-    """Append the next `count` records of the stream to a topic of the store at `path`; both are made if missing."""
+    """Append the next `count` records of the stream to a topic of the store at `path`; create both if missing."""
     with seeklog.open(path) as store:
         if topic not in store.topics():
-            # The payments are of a fixed day: none is to be deleted for its age.
+            # All payments are of one fixed day; retention must not delete them.
             config = {"retention.ms": -1, "compression.type": "zstd"}
             store.create_topic(topic, partitions=PARTITIONS, config=config)
         already = store.describe_topic(topic).record_count

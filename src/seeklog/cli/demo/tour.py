@@ -1,4 +1,4 @@
-"""What the demo shows, step by step, and the words for it."""
+"""The steps of the demo, and their text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from seeklog.store import Store, open_store
 
 Answer = TypeVar("Answer")
 
-# Small segments, so that a short demo has some. Payments of a fixed day must not be deleted for their age.
+# Small segments, so that the demo has several. The payments are of a fixed day, which retention must not delete.
 CONFIG: Final = {"segment.bytes": 256 << 10, "retention.ms": -1, "compression.type": "zstd"}
 GROUP: Final = "ledger"
-# Shares of the payments: so many are there before the doomed writer comes, and so many when it is done.
+# The shares of the payments that are appended before the killed writer starts, and when it is killed.
 BEFORE_KILL, UP_TO_KILL = 0.7, 0.8
-# A measurement is the median of so many: the first one opens files.
+# A measurement is the median of this many runs, as the first one opens files.
 TIMES: Final = 15
-# In a directory with this file a demo may remove what it has made there before.
+# A demo may remove the output of an earlier demo in a directory with this file.
 MARKER: Final = ".seeklog-demo"
 
 
@@ -41,7 +41,7 @@ class DemoFailed(SeeklogError):
 
 
 class Tour:
-    """The demo, while it goes on. It leaves all that it makes in a directory `root`."""
+    """The demo. All of its files are in the directory `root`."""
 
     def __init__(self, terminal: Terminal, root: Path, count: int) -> None:
         self.terminal = terminal
@@ -52,7 +52,7 @@ class Tour:
         self.chapter = 0
 
     def run(self, *, with_spark: bool) -> None:
-        """Show everything."""
+        """Run all steps."""
         self._prepare()
         began = time.monotonic()
         self._say(
@@ -67,7 +67,7 @@ class Tour:
         self._sum_up(spark, time.monotonic() - began)
 
     def _prepare(self) -> None:
-        """Remove what an earlier demo left; a directory of somebody else's is refused."""
+        """Remove the output of an earlier demo; refuse a directory with other files."""
         root, marker = self.root, self.root / MARKER
         if root.exists() and not root.is_dir():
             raise UsageError(f"{root} is a file; name a directory for the demo, or leave it out")
@@ -83,7 +83,7 @@ class Tour:
             else:
                 left.unlink(missing_ok=True)
 
-    # ------------------------------------------------------------ the chapters
+    # ------------------------------------------------------------ steps
 
     def _append(self) -> None:
         self._title(f"Generate {self.count:,} payments and append them")
@@ -110,7 +110,7 @@ class Tour:
 
     def _kill(self) -> None:
         self._title("Kill a writer in the middle of a batch")
-        acknowledged, written, size = self._doomed(int(self.count * UP_TO_KILL))
+        acknowledged, written, size = self._kill_writer(int(self.count * UP_TO_KILL))
         self._say(
             f"Another process appended payments until {acknowledged:,} were acknowledged. SIGKILL ended it when",
             f"{written:,} of the {size:,} bytes of its next batch were written.",
@@ -140,9 +140,9 @@ class Tour:
                 raise DemoFailed("a payment is missing or duplicated")
             self._say(f"The topic has {self.count:,} payments: none is missing, and none is duplicated.")
 
-    def _doomed(self, count: int) -> tuple[int, int, int]:
-        """Start the writer and kill it in mid-batch; return what it acknowledged, wrote, and meant to write."""
-        command = [sys.executable, "-m", "seeklog.cli.demo.doomed", str(self.store), str(count)]
+    def _kill_writer(self, count: int) -> tuple[int, int, int]:
+        """Kill a writer in mid-batch; return the acknowledged payments, the bytes written, and the batch size."""
+        command = [sys.executable, "-m", "seeklog.cli.demo.killed_writer", str(self.store), str(count)]
         reported: dict[str, Any] = {}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
             try:
@@ -243,7 +243,7 @@ class Tour:
             f"And open {self.report} in a browser.",
         )
 
-    # ------------------------------------------------------------ how it is said
+    # ------------------------------------------------------------ output
 
     def _title(self, text: str) -> None:
         self.chapter += 1
@@ -254,42 +254,42 @@ class Tour:
             self.terminal.write(f"   {line}".rstrip() + "\n")
         self.terminal.flush()
 
-    def _row(self, what: str, seconds: float, *found: str) -> None:
+    def _row(self, name: str, seconds: float, *lines: str) -> None:
         taken = amounts.span(seconds)
-        for line in found:
-            self._say(f"{what:<28}{taken:>9}  {line}")
-            what = taken = ""
+        for line in lines:
+            self._say(f"{name:<28}{taken:>9}  {line}")
+            name = taken = ""
 
 
 def _program() -> str:
-    """Return the word that runs this command from here: its path where the shell would not find it by its name."""
+    """Return the command for a shell: `seeklog`, or its path if it is not on the PATH."""
     own = Path(sys.argv[0])
     is_found = shutil.which("seeklog") is not None or own.name != "seeklog" or not own.is_file()
     return "seeklog" if is_found else shlex.quote(str(own))
 
 
-def _measured(ask: Callable[[], Answer]) -> tuple[float, Answer]:
-    """Ask several times; return the middle of the times, and the answer."""
+def _measured(look_up: Callable[[], Answer]) -> tuple[float, Answer]:
+    """Look something up several times; return the median of the times, and the answer."""
     times = []
     for _ in range(TIMES):
         began = time.perf_counter()
-        answer = ask()
+        answer = look_up()
         times.append(time.perf_counter() - began)
     return sorted(times)[TIMES // 2], answer
 
 
 def _about(record: seeklog.Record) -> str:
-    """Describe a payment, whole or broken."""
+    """Describe a payment."""
     try:
         paid = json.loads(record.value or b"")
         return f"{paid['merchant']} was paid ₹{int(paid['amount_paise']) / 100:,.2f} by {paid['method']}"
     except (ValueError, KeyError, TypeError):
-        return f"a broken payment of {len(record.value or b'')} bytes"
+        return f"a malformed payment of {len(record.value or b'')} bytes"
 
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Keep the engine's warnings from the terminal for a while."""
+    """Suppress the engine's warnings."""
     logger = logging.getLogger("seeklog")
     before = logger.level
     logger.setLevel(logging.ERROR)

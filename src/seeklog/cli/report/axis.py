@@ -1,4 +1,4 @@
-"""Where the ticks of an axis stand, and what they are called. Pure."""
+"""The ticks of an axis and their labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TIME_STEPS: Final = (
     *(factor * HOUR for factor in (1, 2, 3, 6, 12)),
     *(factor * DAY for factor in (1, 2, 5, 10, 20, 50, 100, 200, 365, 730, 1825, 3650, 36500)),
 )
-# About so many have room.
+# About this many ticks fit on an axis.
 TICKS: Final = 4
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later times are drawn at the end of the calendar
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999; later times are drawn there
 
 
 class Scale(NamedTuple):
-    """From values to places in a picture."""
+    """Maps values to coordinates."""
 
     low: float
     high: float
@@ -37,7 +37,7 @@ class Scale(NamedTuple):
 
 
 def round_ticks(high: float, *, min_step: float = 0.0) -> list[float]:
-    """Return 0 and round values up to the first one that is not below `high`."""
+    """Return round values from 0 to the first that is at least `high`."""
     if high <= 0:
         return [0.0, 1.0]
     rough = max(high / TICKS, min_step)
@@ -47,19 +47,19 @@ def round_ticks(high: float, *, min_step: float = 0.0) -> list[float]:
 
 
 def count_ticks(high: float) -> list[float]:
-    """Return ticks for whole things."""
+    """Return ticks for counts, which are integers."""
     ticks = round_ticks(high, min_step=1.0)
     return ticks if all(tick == int(tick) for tick in ticks) else round_ticks(high, min_step=5.0)
 
 
 def byte_ticks(high: float) -> list[float]:
-    """Return ticks that are round in bytes, kilobytes and so on, of 1024."""
+    """Return ticks that are round in bytes, KB and so on; 1 KB is 1024 bytes."""
     unit = 1024.0 ** max(0, int(math.log2(max(1.0, high)) // 10))
     return [tick * unit for tick in round_ticks(high / unit)]
 
 
 def short_count(value: float) -> str:
-    """Return a number in few characters: 950, 1.2k, 34M."""
+    """Return a short number: 950, 1.2k, 34M."""
     if 0 < value < 10 and value != int(value):
         return f"{value:.2g}"
     for unit in ("", "k", "M", "G", "T"):
@@ -70,15 +70,15 @@ def short_count(value: float) -> str:
 
 
 def short_size(size: float) -> str:
-    """Return a round number of bytes without needless decimals: 64 B, 2 KB."""
+    """Return a round number of bytes without decimals: 64 B, 2 KB."""
     figure, _, unit = amounts.size(size).partition(" ")
     return f"{float(figure):g} {unit}" if size else "0"
 
 
 def time_ticks(first_ms: int, last_ms: int, *, utc: bool) -> Iterator[tuple[int, str]]:
-    """Yield round moments between two, with names that differ."""
+    """Yield round times between two times, with distinct labels."""
     span = max(1, last_ms - first_ms)
-    step = next((each for each in _TIME_STEPS if span / each <= TICKS), _TIME_STEPS[-1])
+    step = next((step for step in _TIME_STEPS if span / step <= TICKS), _TIME_STEPS[-1])
     # Days begin at local midnight.
     offset = _at(first_ms, utc=utc).utcoffset() or timedelta()
     shift = int(offset.total_seconds() * 1000)

@@ -1,4 +1,4 @@
-"""The plots of the page: each a figure's data in, a piece of SVG out. Colours are the page's."""
+"""The plots of the page as SVG, coloured by the page's style sheet."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.record.sketch import Keys, Sizes, Throughput
 
-# As wide as a card on a phone, so that text is there about as large as it is written here.
+# About the width of a phone, where text has its nominal size.
 WIDTH, HEIGHT = 360.0, 190.0
 LEFT, RIGHT, TOP, FLOOR = 46.0, WIDTH - 10.0, 10.0, HEIGHT - 24.0
 ROW = 19.0
 CHARACTER: Final = 6.0
 MAX_BARS: Final = 90
 MAX_BAR_WIDTH: Final = 48.0
-# A hundredth of the records may be left out of a plot over time, if that makes it four times as wide.
-STRAYS: Final = 0.01
-PRESSED: Final = 4
+# Up to 1 % of the records are omitted from a plot over time if that widens the rest at least four times.
+MAX_STRAYS: Final = 0.01
+MIN_STRETCH: Final = 4
 LABEL_CHARACTERS: Final = 20
 TITLE_CHARACTERS: Final = 200
 _LATE_MS: Final = (10, 100, axis.SECOND, 10 * axis.SECOND, axis.MINUTE, 10 * axis.MINUTE, axis.HOUR, axis.DAY)
@@ -35,7 +35,7 @@ Names = Iterable[tuple[float, str]]
 
 
 def picture(*content: object, label: str, height: float = HEIGHT) -> Markup:
-    """Return an SVG that is as wide as its place; a screen reader reads the label."""
+    """Return an SVG with a label for screen readers."""
     return tag(
         "svg",
         *content,
@@ -48,7 +48,7 @@ def picture(*content: object, label: str, height: float = HEIGHT) -> Markup:
 
 
 class Bar(NamedTuple):
-    """A bar in the slot that begins at a value of the axis."""
+    """A bar in the slot that starts at a value of the axis."""
 
     at: float
     amount: float
@@ -57,7 +57,7 @@ class Bar(NamedTuple):
 
 
 class Frame:
-    """A grid of amounts over slots from `low` to `high`, with an axis below."""
+    """A grid of amounts over slots from `low` to `high`, with an axis."""
 
     def __init__(
         self, low: float, high: float, ticks: Sequence[float], text: Callable[[float], str], *, slot: float = 1.0
@@ -71,34 +71,34 @@ class Frame:
         ]
 
     def rule(self, amount: float, kind: str) -> Markup:
-        """Return a line at an amount."""
+        """Return a horizontal line at an amount."""
         return tag("line", x1=LEFT, x2=RIGHT, y1=self.down(amount), y2=self.down(amount), class_=kind)
 
     def bars(self, bars: Iterable[Bar], *, gap: float = 1.0, min_height: float = 1.0) -> list[Markup]:
-        """Return bars in the middle of their slots."""
+        """Return bars, centred in their slots."""
         room = self.across(self.across.low + self._slot) - LEFT
         gap = max(min(gap, room * 0.2), room - MAX_BAR_WIDTH)
         drawn = []
         for bar in bars:
             height = max(min_height, FLOOR - self.down(bar.amount))
-            place = {"x": self.across(bar.at) + gap / 2, "y": FLOOR - height, "width": room - gap, "height": height}
-            drawn.append(tag("rect", tag("title", bar.title), **place, class_=bar.tone))
+            shape = {"x": self.across(bar.at) + gap / 2, "y": FLOOR - height, "width": room - gap, "height": height}
+            drawn.append(tag("rect", tag("title", bar.title), **shape, class_=bar.tone))
         return drawn
 
     def picture(self, marks: object, names: Names, *, label: str) -> Markup:
-        """Return the marks on the grid, with names below the axis."""
+        """Return the grid with marks, and names below the axis."""
         texts = [tag("text", name, x=_middle(x, name), y=HEIGHT - 7, class_="tick middle") for x, name in names]
         return picture(self._grid, marks, self.rule(0, "axis"), texts, label=label)
 
 
 def _middle(x: float, text: str) -> float:
-    """Return the middle for a text, moved so that it does not reach over the edge."""
+    """Return x, moved so that text centred there does not cross the edge."""
     half = len(text) * CHARACTER / 2
     return min(max(x, half + 1), WIDTH - half - 1)
 
 
 def _apart(names: Names) -> Names:
-    """Leave out names that would touch the one before."""
+    """Omit names that would touch the previous one."""
     edge = -math.inf
     for x, name in names:
         middle, half = _middle(x, name), len(name) * CHARACTER / 2
@@ -111,7 +111,7 @@ def _apart(names: Names) -> Names:
 
 
 class Bin(NamedTuple):
-    """What came in one stretch of time."""
+    """The records of an interval."""
 
     start_ms: int
     records: int
@@ -119,16 +119,16 @@ class Bin(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """Stretches of time, all of one width, empty ones too."""
+    """Intervals of equal width, including empty ones."""
 
     width_ms: int
     bins: list[Bin]
     outside: int
-    """How many records are in no bin: so far from all others that they would press those into a line."""
+    """The number of records in no bin, because their times are far from all others."""
 
 
 def bins_of(throughput: Throughput) -> Bins:
-    """Cut the time that most records lie in into bins."""
+    """Divide the time span of the records, without strays, into bins."""
     buckets = sorted(throughput.records.items())
     if not buckets:
         return Bins(throughput.bucket_ms, [], 0)
@@ -147,28 +147,28 @@ def bins_of(throughput: Throughput) -> Bins:
 
 
 def _without_strays(buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Leave out records far before or after the others, if few of them take most of the time."""
+    """Omit a few records that are far from the others, if they take most of the time span."""
     before = list(accumulate(count for _, count in buckets))
-    allowed = before[-1] * STRAYS / 2
+    allowed = before[-1] * MAX_STRAYS / 2
     first, last = bisect_right(before, allowed), bisect_left(before, before[-1] - allowed)
-    # Only a gap makes a record a stray.
+    # Records without a gap to the others are kept.
     near = (buckets[last][0] - buckets[first][0]) // 10 + 1
     while first and buckets[first][0] - buckets[first - 1][0] <= near:
         first -= 1
     while last + 1 < len(buckets) and buckets[last + 1][0] - buckets[last][0] <= near:
         last += 1
     kept = buckets[first : last + 1]
-    is_pressed = (kept[-1][0] - kept[0][0] + 1) * PRESSED <= buckets[-1][0] - buckets[0][0] + 1
-    return kept if is_pressed else buckets
+    is_wider = (kept[-1][0] - kept[0][0] + 1) * MIN_STRETCH <= buckets[-1][0] - buckets[0][0] + 1
+    return kept if is_wider else buckets
 
 
 def over_time(found: Bins, *, of_bytes: bool, utc: bool) -> Markup:
-    """Draw the records, or the bytes, of each bin of time."""
+    """Draw the records or the bytes of each bin."""
     text, tone = (axis.short_size, "b") if of_bytes else (axis.short_count, "a")
-    counts = [(each.start_ms, each.size if of_bytes else each.records) for each in found.bins]
-    most = max(count for _, count in counts)
+    counts = [(part.start_ms, part.size if of_bytes else part.records) for part in found.bins]
+    maximum = max(count for _, count in counts)
     begin, end = counts[0][0], counts[-1][0] + found.width_ms
-    frame = Frame(begin, end, (axis.byte_ticks if of_bytes else axis.count_ticks)(most), text, slot=found.width_ms)
+    frame = Frame(begin, end, (axis.byte_ticks if of_bytes else axis.count_ticks)(maximum), text, slot=found.width_ms)
     bars = [
         Bar(start, count, f"{amounts.moment(start, utc=utc)}: {text(count)}", tone) for start, count in counts if count
     ]
@@ -179,31 +179,29 @@ def over_time(found: Bins, *, of_bytes: bool, utc: bool) -> Markup:
     return frame.picture(frame.bars(bars, min_height=0.0), _apart(names), label=label)
 
 
-# ---------------------------------------------------------------- how large, how late
+# ---------------------------------------------------------------- sizes and lateness
 
 
 def histogram(sizes: Sizes, *, label: str, tone: str) -> Markup:
-    """Draw how many things are of which size, by steps of the square root of two."""
+    """Draw a histogram of sizes; each class is a factor of the square root of two."""
     classes: Counter[int] = Counter()
     for size, count in sizes.by_class.items():
         classes[math.floor(2 * math.log2(size) + 1e-9) if size > 0 else 0] += count
     first, last = min(classes), max(classes)
-    if last - first < 8:  # a bar alone should not be as wide as the picture
+    if last - first < 8:  # keeps a single bar narrow
         first, last = max(0, first - 4), last + 4
     frame = Frame(first, last + 1, axis.count_ticks(max(classes.values())), axis.short_count)
     bars = []
-    for each, count in sorted(classes.items()):
-        low, high = amounts.size(2 ** (each / 2)), amounts.size(2 ** ((each + 1) / 2))
-        bars.append(Bar(each, count, f"{low} to {high}: {count:,} ({count / sizes.count:.1%})", tone))
+    for number, count in sorted(classes.items()):
+        low, high = amounts.size(2 ** (number / 2)), amounts.size(2 ** ((number + 1) / 2))
+        bars.append(Bar(number, count, f"{low} to {high}: {count:,} ({count / sizes.count:.1%})", tone))
     step = 2 * max(1, math.ceil((last - first) / 2 / 5))
-    names = [
-        (frame.across(each), axis.short_size(2 ** (each // 2))) for each in range(first + first % 2, last + 2, step)
-    ]
+    names = [(frame.across(at), axis.short_size(2 ** (at // 2))) for at in range(first + first % 2, last + 2, step)]
     return frame.picture(frame.bars(bars), names, label=label)
 
 
 def lateness(late: Sizes) -> Markup:
-    """Draw how many records are late, and by how much."""
+    """Draw a histogram of lateness."""
     counts = [0] * (len(_LATE_MS) + 1)
     for size, count in late.by_class.items():
         counts[bisect_right(_LATE_MS, size)] += count
@@ -220,7 +218,7 @@ def lateness(late: Sizes) -> Markup:
 
 
 def key_bars(keys: Keys) -> Markup:
-    """Draw the ten most frequent keys with their shares."""
+    """Draw the ten most frequent keys and their shares of the records."""
     top = keys.most_frequent(10)
     rows = []
     for number, (key, count) in enumerate(top):
@@ -240,12 +238,12 @@ def key_bars(keys: Keys) -> Markup:
 
 
 def percent(share: float) -> str:
-    """Return a share with at least one digit that is not zero."""
+    """Return a percentage with at least one digit that is not zero."""
     return f"{share:.1%}" if share >= 0.001 else f"{share * 100:.1g}%"
 
 
 def key_curve(keys: Keys) -> Markup:
-    """Draw what share of the records the most frequent keys have together."""
+    """Draw the cumulative share of the records by key, in the order of frequency."""
     shares = [total / keys.count for total in accumulate(sorted(keys.counters.values(), reverse=True))]
     decades = math.log10(len(shares))
     frame = Frame(0, max(math.log10(2), decades), [0, 0.25, 0.5, 0.75, 1], lambda share: f"{share:.0%}")
@@ -279,9 +277,9 @@ def key_curve(keys: Keys) -> Markup:
 
 
 def ratios(segments: Sequence[SegmentFacts], *, tones: dict[str, str]) -> Markup:
-    """Draw how well segments are compressed, in the order of partitions and offsets; neighbours may share a bar."""
-    each = -(-len(segments) // MAX_BARS)
-    groups = [segments[at : at + each] for at in range(0, len(segments), each)]
+    """Draw the compression ratios of segments in order; neighbours may share a bar."""
+    step = -(-len(segments) // MAX_BARS)
+    groups = [segments[at : at + step] for at in range(0, len(segments), step)]
     values = [
         sum(segment.raw_bytes for segment in group) / sum(segment.codecs.total() for segment in group)
         for group in groups

@@ -1,4 +1,4 @@
-"""What the page shows, in figures: plain data without a way back to the files."""
+"""The data of the page, without references to files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog.groups.description import PartitionLag
 from seeklog.log.check import Finding
 from seeklog.record.sketch import Keys, Sizes, Throughput
 
-# One process can afford more than each of many tasks: some ten megabytes.
+# About ten megabytes.
 MAX_KEY_COUNTERS: Final = 1 << 16
 
 Times = tuple[int, int]
@@ -19,8 +19,8 @@ Times = tuple[int, int]
 
 
 def union(times: Iterable[Times | None]) -> Times | None:
-    """Return the times from the first to the last of all; None if there are none."""
-    known = [each for each in times if each is not None]
+    """Return the first and the last of all times; None if there are none."""
+    known = [pair for pair in times if pair is not None]
     return (min(first for first, _ in known), max(last for _, last in known)) if known else None
 
 
@@ -38,20 +38,20 @@ class SegmentFacts:
     times: Times | None = None
     index_entries: int = 0
     index_positions: list[int] = field(default_factory=list)
-    """Byte positions of index entries; evenly thinned where there are many."""
+    """Byte positions of index entries, evenly thinned if there are many."""
     codecs: Counter[str] = field(default_factory=Counter)
     """Stored bytes by codec."""
     sampled_bytes: int = 0
-    """Stored bytes of the compressed batches that were expanded as a sample."""
+    """Stored bytes of the compressed batches in the sample."""
     sampled_raw_bytes: int = 0
     damage: list[int] = field(default_factory=list)
-    """Damaged byte positions in the log; -1 for a damaged file beside it."""
+    """Damaged byte positions in the log; -1 for a damaged side file."""
     problem: str = ""
-    """Why not all of it could be read."""
+    """Why it could not be read completely."""
 
     @property
     def raw_bytes(self) -> float:
-        """About how large the segment would be if nothing were compressed."""
+        """The estimated size without compression."""
         compressed = sum(size for codec, size in self.codecs.items() if codec != "none")
         ratio = self.sampled_raw_bytes / self.sampled_bytes if self.sampled_bytes else 1.0
         return self.codecs["none"] + compressed * ratio
@@ -69,8 +69,8 @@ class PartitionFacts:
     needs_recovery: bool
     segments: list[SegmentFacts] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Where the map's marks lie: the number of the segment, and the byte in it."""
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The marks of the map: the number of the segment, and the byte in it."""
     problem: str = ""
 
     @property
@@ -84,7 +84,7 @@ class PartitionFacts:
 
 @dataclass(kw_only=True)
 class TopicFacts:
-    """One topic: its partitions, and what all of them add up to."""
+    """One topic: its partitions and their totals."""
 
     name: str
     configured: dict[str, Any]
@@ -92,18 +92,18 @@ class TopicFacts:
     stored: Throughput = field(default_factory=lambda: Throughput(1))
     """Records and stored bytes over time, from the headers of batches."""
     read: Throughput = field(default_factory=lambda: Throughput(1))
-    """Records, and the bytes of keys and values, over time: of those that were read."""
+    """Records, and bytes of keys and values, over time, of the records that were read."""
     batch_sizes: Sizes = field(default_factory=Sizes)
     record_sizes: Sizes = field(default_factory=Sizes)
     keys: Keys = field(default_factory=lambda: Keys(max_counters=MAX_KEY_COUNTERS))
     null_keys: int = 0
     tombstones: int = 0
     lateness: Sizes = field(default_factory=Sizes)
-    """Of each late record, by how many milliseconds it is older than the latest record before it."""
+    """For each late record, its distance in milliseconds to the latest record before it."""
     records_read: int = 0
-    """The records whose sizes, keys and lateness are known."""
+    """The number of records that were read for sizes, keys and lateness."""
     records_seen: int = 0
-    """The records that the headers of batches count."""
+    """The number of records in the headers of batches."""
 
     @property
     def size(self) -> int:
@@ -138,9 +138,9 @@ class StoreFacts:
     made_at_ms: int
     topics: list[TopicFacts] = field(default_factory=list)
     left_out: list[str]
-    """The smaller topics of many, which are not read."""
+    """The names of smaller topics, which were not read."""
     lags: dict[str, list[PartitionLag]] = field(default_factory=dict)
     """By group."""
     is_checked: bool
-    """Whether every byte was compared with its checksum."""
+    """Whether checksums were verified."""
     problems: list[str] = field(default_factory=list)

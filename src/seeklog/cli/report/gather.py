@@ -1,7 +1,7 @@
-"""Reading a store into facts: headers of all batches, records of all or of evenly spread runs, every checksum.
+"""Reads a store into facts: the headers of all batches, a sample of the records, and every checksum.
 
-Memory is bounded by the number of segments, not of records: figures are sketches, positions are thinned. Damage does
-not end it: what cannot be read is reported where it lies.
+Memory is bounded by the number of segments, not of records: figures are sketches, positions are thinned. Damage is
+reported in the facts of its segment or partition and does not stop the reading.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# More topics than this are in the table only, unless they are named: a page is to be read.
+# The maximum number of topics on a page, unless topics are named.
 MAX_TOPICS: Final = 20
-# Records are decoded at some million a second: so many take a few seconds.
+# These take a few seconds: some million records are decoded a second.
 MAX_RECORDS_READ: Final = 2_000_000
-# Records are read in runs. Smaller ones would cost more seeks than reading, larger ones would not spread.
+# The length of a run of consecutive records. Seeks dominate shorter runs; longer runs spread unevenly.
 RUN_RECORDS: Final = 2048
 MAX_RUNS: Final = 2000
-# A map is about so many points wide; more index entries would be one line.
+# About the width of the map; more index points would be one line.
 MAX_INDEX_POINTS: Final = 1000
-# Batches that are expanded to learn how well they were compressed, in a whole store and in one segment.
+# Batches decompressed to measure the compression ratio, in the store and in each segment.
 MAX_EXPANDED: Final = 8192
 MAX_EXPANDED_PER_SEGMENT: Final = 64
-# A batch that spans many buckets of time is taken as even over so many parts.
+# A batch that spans many time buckets is spread over at most this many parts.
 MAX_TIME_PARTS: Final = 64
 COUNT_AT_ONCE: Final = 1 << 16
 
 
 class Thinned(Generic[Item]):
-    """Keeps at most so many of a sequence, evenly spread over all of it."""
+    """Keeps at most `limit` items of a sequence, evenly spread."""
 
     def __init__(self, limit: int) -> None:
         self.kept: list[Item] = []
@@ -76,7 +76,7 @@ class _Run:
 
     start: int
     before_ms: int
-    """The latest time before it, or -1."""
+    """The latest timestamp before it, or -1."""
     stop: int = 0
     records: int = 0
     size: int = 0
@@ -109,17 +109,17 @@ def gather(
     max_records: int = MAX_RECORDS_READ,
     progress: Progress,
 ) -> StoreFacts:
-    """Read a store, or some topics of it. With `check` every byte is compared with its checksum.
+    """Read a store, or some of its topics. `check` verifies the checksum of every byte.
 
-    `name` is what the user calls the store: a page that is handed on should not reveal where their home is.
+    `name` is the path as the user gave it: a page that is shared should not reveal their home directory.
     """
-    described = [store.describe_topic(each) for each in dict.fromkeys(topics or store.topics())]
+    described = [store.describe_topic(topic) for topic in dict.fromkeys(topics or store.topics())]
     left_out = []
     if not topics:
-        described.sort(key=lambda each: (-each.size_bytes, each.name))
-        left_out = [each.name for each in described[MAX_TOPICS:]]
+        described.sort(key=lambda topic: (-topic.size_bytes, topic.name))
+        left_out = [topic.name for topic in described[MAX_TOPICS:]]
         del described[MAX_TOPICS:]
-    size, records = sum(each.size_bytes for each in described), sum(each.record_count for each in described)
+    size, records = sum(topic.size_bytes for topic in described), sum(topic.record_count for topic in described)
     progress.reach(0, (size if check else 0) + int(size * min(1.0, max_records / records if records else 0.0)))
     facts = StoreFacts(location=name, made_at_ms=SystemClock().now_ms(), left_out=left_out, is_checked=check)
     for description in described:
@@ -129,7 +129,7 @@ def gather(
             check=check,
             max_records=max_records,
             stride=-(-records // max_records) if max_records else 0,
-            segment_count=max(1, sum(each.segment_count for topic in described for each in topic.partitions)),
+            segment_count=max(1, sum(part.segment_count for topic in described for part in topic.partitions)),
             progress=progress,
         )
         facts.topics.append(reader.read())
@@ -151,7 +151,7 @@ class _TopicReader:
     check: bool
     max_records: int
     stride: int
-    """One run in so many is read; 0: none."""
+    """Every nth run is read; 0: none."""
     segment_count: int
     progress: Progress
 
@@ -160,8 +160,8 @@ class _TopicReader:
         self._records = _RecordCounter(self._topic)
 
     def read(self) -> TopicFacts:
-        for each in self.description.partitions:
-            self._topic.partitions.append(self._read_partition(each.partition))
+        for partition in self.description.partitions:
+            self._topic.partitions.append(self._read_partition(partition.partition))
         self._records.flush()
         return self._topic
 
@@ -181,7 +181,7 @@ class _TopicReader:
             if self.check:
                 self._inspect(log, facts)
             if self.stride:
-                # From the middle of each stretch, so that one run alone is not always the oldest.
+                # From the middle of each stride, so that a single run is not always the oldest.
                 for run in runs.runs[self.stride // 2 :: self.stride] or runs.runs[:1]:
                     self._read_run(log, facts, run)
         except (SeeklogError, OSError) as error:
@@ -216,7 +216,7 @@ class _TopicReader:
         }
         for kind, offset in marks.items() if segments else ():
             with contextlib.suppress(SeeklogError):
-                facts.places[kind] = _place_of(log, segments, offset)
+                facts.marks[kind] = _position_of(log, segments, offset)
 
     def _read_headers(self, segment: Segment, facts: PartitionFacts, found: SegmentFacts, runs: _Runs) -> None:
         topic = self._topic
@@ -239,7 +239,7 @@ class _TopicReader:
         limit = self.description.config.max_decompressed_bytes
         for position, header in sample.kept:
             raw = segment.read(header.size, position)
-            with contextlib.suppress(SeeklogError):  # the inspection reports it, with the byte
+            with contextlib.suppress(SeeklogError):  # the inspection reports it
                 body = codec.decompress(header.attributes & CODEC_MASK, raw[HEADER_SIZE:], limit=limit)
                 found.sampled_bytes += header.size
                 found.sampled_raw_bytes += HEADER_SIZE + len(body)
@@ -273,7 +273,7 @@ class _TopicReader:
 
 
 class _RecordCounter:
-    """Counts records, many at once: Python counts a list quickly, and single things slowly."""
+    """Counts records in bulk, which is faster in Python than one by one."""
 
     def __init__(self, topic: TopicFacts) -> None:
         self._topic = topic
@@ -283,7 +283,7 @@ class _RecordCounter:
         self._latest_ms = -1
 
     def begin(self, before_ms: int) -> None:
-        """Begin a run of records; `before_ms` is the latest time before it."""
+        """Begin a run of records; `before_ms` is the latest timestamp before it."""
         self._latest_ms = before_ms
 
     def add(self, records: list[Record]) -> None:
@@ -305,11 +305,11 @@ class _RecordCounter:
             self.flush()
 
     def flush(self) -> None:
-        """Count what has gathered."""
+        """Count the collected records."""
         topic, read = self._topic, self._topic.read
         topic.keys.add_counts(Counter(self._keys))
         topic.record_sizes.add_counts(Counter(self._sizes))
-        # As coarse as the buckets have become: each is added to once, and not for every record.
+        # By bucket, so that each bucket is updated once.
         step = read.bucket_ms
         buckets = [time_ms // step for time_ms in self._times]
         sizes = dict.fromkeys(buckets, 0)
@@ -338,8 +338,8 @@ def _note_times(throughput: Throughput, found: SegmentFacts, header: BatchHeader
         )
 
 
-def _place_of(log: LogReader, segments: Sequence[Segment], offset: int) -> tuple[int, int]:
-    """Return the number of the segment that holds an offset, and the byte of its batch; the end for the next offset."""
+def _position_of(log: LogReader, segments: Sequence[Segment], offset: int) -> tuple[int, int]:
+    """Return the number of the segment with an offset, and the position of its batch; the end for the next offset."""
     if offset >= segments[-1].next_offset:
         return len(segments) - 1, segments[-1].size
     seek = log.seek(offset)

@@ -1,4 +1,4 @@
-"""HTML and SVG that are right by construction: whatever is not markup already is escaped."""
+"""HTML and SVG; everything that is not `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "path", "circle"
 
 
 class Markup(str):
-    """Text that is markup, and not to be escaped again."""
+    """Text that is already escaped."""
 
     __slots__ = ()
 
 
 def safe(content: object, *, between: str = "") -> Markup:
-    """Return content as markup. Text is escaped and cannot change how its surroundings read; lists are joined."""
+    """Return content as markup: text is escaped, lists are joined."""
     if isinstance(content, Markup):
         return content
     if isinstance(content, list | tuple):
@@ -26,18 +26,18 @@ def safe(content: object, *, between: str = "") -> Markup:
 
 
 def tag(name: str, /, *content: object, **attributes: object) -> Markup:
-    """Return one element. A trailing underscore of an attribute's name is dropped, others become hyphens.
+    """Return one element. In names of attributes, a trailing underscore is dropped and others become hyphens.
 
-    Attributes that are None or False are left out; floats are rounded to what an eye can see.
+    Attributes that are None or False are omitted; floats are rounded.
     """
-    words = "".join(
-        f' {word.rstrip("_").replace("_", "-")}="{_value(value)}"'
-        for word, value in attributes.items()
+    text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
         if value is not None and value is not False
     )
     if name in _VOID and not content:
-        return Markup(f"<{name}{words}/>")
-    return Markup(f"<{name}{words}>{safe(content)}</{name}>")
+        return Markup(f"<{name}{text}/>")
+    return Markup(f"<{name}{text}>{safe(content)}</{name}>")
 
 
 def _value(value: object) -> str:

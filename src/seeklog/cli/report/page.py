@@ -1,4 +1,4 @@
-"""From facts to the page."""
+"""The HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seeklog.cli.show import amounts
 from seeklog.log.check import Severity
 from seeklog.record.sketch import Sizes
 
-# What every page begins with: only a file that begins so may be replaced.
+# The first line of every page. Only a file with this line is replaced.
 FIRST_LINE: Final = "<!doctype html><!-- a report of seeklog -->\n"
 MAX_LANES: Final = 32
 MAX_FINDINGS: Final = 20
@@ -40,7 +40,7 @@ _LEGEND: Final = (
 
 
 def page(facts: StoreFacts, *, utc: bool) -> str:
-    """Return the whole page; it loads nothing."""
+    """Return the page, which loads nothing else."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,13 +49,13 @@ def page(facts: StoreFacts, *, utc: bool) -> str:
         tag("title", f"seeklog: {facts.location}"),
         tag("style", _part("page.css")),
     )
-    made = f"Created {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {'in UTC' if utc else 'local'}."
+    created = f"Created {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {'in UTC' if utc else 'local'}."
     footer = f"Created by seeklog {seeklog.__version__}. The page is self-contained and loads nothing."
     body = tag(
         "body",
         tag(
             "header",
-            tag("div", tag("h1", facts.location), _soft(made)),
+            tag("div", tag("h1", facts.location), _soft(created)),
             tag("button", "Dark", id="theme", type="button", hidden="hidden"),
         ),
         _tiles(facts),

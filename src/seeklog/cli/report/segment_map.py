@@ -1,6 +1,6 @@
-"""The map of a partition: its segments in a row, as wide as their bytes, and what lies where in them.
+"""The map of a partition: its segments to scale in bytes, with index points, damage and the log's offsets.
 
-The picture is stretched to the width of its place, so it has no text: names stand beside it, in HTML.
+The SVG is stretched to the width of the page, so its labels are in HTML.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ WIDTH = 1000.0
 HEIGHT = 46.0
 BAR_TOP, BAR_HEIGHT = 8.0, 22.0
 INDEX_TOP, INDEX_HEIGHT = 33.0, 8.0
-# A narrower segment is drawn as one with its neighbours: nobody could point at it.
+# Narrower segments are drawn as one with their neighbours.
 MIN_WIDTH: Final = 3.0
-# Index points nearer to each other than this are one line to the eye.
+# Index points closer than this are drawn as one.
 MIN_POINT_DISTANCE: Final = 2.0
 MAX_DAMAGES: Final = 5
 
 
 def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
-    """Draw a partition on the scale of the largest one of its topic."""
+    """Draw a partition to the scale of the largest partition of its topic."""
     segments = partition.segments
     scale = WIDTH / max(1, max_bytes)
     starts = list(accumulate((segment.size for segment in segments), initial=0))
@@ -34,7 +34,7 @@ def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
         for first, stop in _groups(segments, scale)
     ]
     located = list(zip(segments, starts, strict=False))
-    points = sorted((start + position) * scale for each, start in located for position in each.index_positions)
+    points = sorted((start + at) * scale for segment, start in located for at in segment.index_positions)
     damage = [
         tag(
             "rect",
@@ -50,7 +50,7 @@ def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
         if position >= 0
     ]
     edges = []
-    for kind, (number, position) in partition.places.items():
+    for kind, (number, position) in partition.marks.items():
         x = min(WIDTH - 0.5, max(0.5, (starts[number] + position) * scale))
         edges.append(tag("line", x1=x, x2=x, y1=2.0, y2=HEIGHT - 3, class_=f"edge {kind}"))
     return tag(
@@ -69,12 +69,12 @@ def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
 
 
 def is_crowded(segments: Sequence[SegmentFacts], *, max_bytes: int) -> bool:
-    """Return whether some segments are drawn as one."""
+    """Return whether any segments are drawn as one."""
     return any(stop - first > 1 for first, stop in _groups(segments, WIDTH / max(1, max_bytes)))
 
 
 def _groups(segments: Sequence[SegmentFacts], scale: float) -> list[tuple[int, int]]:
-    """Return ranges of segments, each wide enough to be seen; damaged and active ones stand alone."""
+    """Return ranges of segments that are wide enough to see; damaged and active segments are not grouped."""
     groups: list[tuple[int, int]] = []
     first, width = 0, 0.0
     for number, segment in enumerate(segments):
@@ -117,10 +117,10 @@ def _bar(segments: Sequence[SegmentFacts], start: float, end: float, *, utc: boo
     )
 
 
-def _index_points(places: Sequence[float]) -> Markup:
+def _index_points(points: Sequence[float]) -> Markup:
     kept: list[float] = []
-    for place in places:
-        if not kept or place - kept[-1] >= MIN_POINT_DISTANCE:
-            kept.append(place)
+    for point in points:
+        if not kept or point - kept[-1] >= MIN_POINT_DISTANCE:
+            kept.append(point)
     path = "".join(f"M{x:.1f},{INDEX_TOP:g}v{INDEX_HEIGHT:g}" for x in kept)
     return tag("path", d=path, class_="points") if kept else Markup()

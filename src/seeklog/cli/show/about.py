@@ -1,4 +1,4 @@
-"""A store or a topic described: the facts as JSON has them, and as tables."""
+"""The output of `seeklog info`: a store or a topic as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_about(
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """Write what is known of these partitions, which lie in one store."""
+    """Describe the partitions of one store."""
     chosen = chosen_format(terminal, row_format)
     with contextlib.ExitStack() as opened:
         store = None
@@ -71,7 +71,7 @@ def write_about(
             _topic(store, name, list(group), utc=utc, with_groups=topic is not None or chosen != "table")
             for name, group in groupby(targets, key=lambda target: target.location.topic)
         ]
-    partitions = [partition for each in described for partition in each["partitions"]]
+    partitions = [partition for description in described for partition in description["partitions"]]
     if chosen == "csv":
         flat = [row | {"segments": len(row["segments"])} for row in partitions]
         write_rows(terminal, PARTITIONS, flat, row_format=chosen)
@@ -83,8 +83,8 @@ def write_about(
         terminal.write(f"{neutral(directory)}: {counts}, {size}\n\n")
         write_rows(terminal, PARTITIONS, partitions, row_format="table")
     else:
-        for each in described:
-            _write_topic(terminal, each)
+        for description in described:
+            _write_topic(terminal, description)
 
 
 def _topic(store: Store | None, name: str, targets: list[Target], *, utc: bool, with_groups: bool) -> dict[str, Any]:
@@ -168,11 +168,11 @@ def _segment_state(segment: SegmentPortrait) -> str:
 
 
 def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    own = {canonical_setting(word) for word in configured}
-    for each in fields(LogConfig):
-        word, value = canonical_setting(each.name), getattr(config, each.name)
-        source = "topic" if word in own else "default" if value == each.default else "store"
-        yield {"word": word, "value": value, "from": source}
+    own = {canonical_setting(name) for name in configured}
+    for field in fields(LogConfig):
+        name, value = canonical_setting(field.name), getattr(config, field.name)
+        source = "topic" if name in own else "default" if value == field.default else "store"
+        yield {"word": name, "value": value, "from": source}
 
 
 def _groups(store: Store, topic: str) -> Iterator[dict[str, Any]]:

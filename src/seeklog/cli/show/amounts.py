@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them."""
+"""Numbers, sizes and times as text for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counted(number: int, thing: str, things: str = "") -> str:
 
 
 def size(value: Any) -> str:
-    """Return an amount of bytes with three digits and a unit, of 1024."""
+    """Return a number of bytes with three digits and a unit, such as `4.45 KB`; 1 KB is 1024 bytes."""
     if value is None:
         return ""
     amount = float(value)
@@ -32,25 +32,25 @@ def size(value: Any) -> str:
 
 
 def moment(timestamp_ms: int | None, *, utc: bool) -> str | None:
-    """Return a time as ISO 8601 with milliseconds and zone, local or UTC; None for what has none."""
+    """Return a timestamp as ISO 8601 with milliseconds and a zone, local or UTC; None for no timestamp."""
     if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
         at = datetime.fromtimestamp(timestamp_ms // 1000, tz=UTC).replace(microsecond=timestamp_ms % 1000 * 1000)
         at = at if utc else at.astimezone()
     except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)  # beyond the year 9999
+        return str(timestamp_ms)  # after the year 9999
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span(seconds: float) -> str:
-    """Return how long something took: `3 µs`, `1.2 ms`, `4.5 s`, `2 min 3 s`, `5 h 7 min`, `3 d 4 h`."""
+    """Return a duration: `3 µs`, `1.2 ms`, `4.5 s`, `2 min 3 s`, `5 h 7 min`, `3 d 4 h`."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    large, small, unit, part = next(each for each in _SPANS if seconds >= each[0])
+    large, small, unit, part = next(span for span in _SPANS if seconds >= span[0])
     rest = int(seconds % large // small)
     return f"{int(seconds // large):,} {unit}" + (f" {rest} {part}" if rest else "")

@@ -1,6 +1,6 @@
-"""What stands in a log file, part by part: batches, records, gaps, damage. Any Kafka broker's files are read.
+"""The contents of a log file as a sequence of parts: batches, records, gaps and damage. Reads any broker's files.
 
-Each part is a dict with `what` it is, as JSON has it. Damage is a part as well, and the whole batches after it follow.
+A part is a dict for JSON; `what` is its kind. Damage is a part, and the intact batches after it follow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seeklog.record.record import Record
 
 Part = dict[str, Any]
 
-# A log, whatever became of it, and bytes that were cut from one.
+# Logs, and bytes that were cut from logs.
 LOG_SUFFIXES: Final = (names.LOG, names.TORN, names.DAMAGED)
 LEAVING: Final = (names.DELETED, names.CLEANED, names.SWAP)
 # Kafka's formats before version 2: offset (8), size (4), CRC (4), magic (1).
@@ -54,7 +54,7 @@ HEADER_FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How much of a log is to be shown."""
+    """The options of `seeklog dump`."""
 
     records: bool = False
     hex: bool = False
@@ -64,7 +64,7 @@ class Wish:
 
 
 def stem_of(name: str) -> str:
-    """Return a file's name without the suffixes of a file that is leaving or arriving."""
+    """Return a file's name without suffixes such as .deleted and .swap."""
     for suffix in LEAVING:
         name = name.removesuffix(suffix)
     return name
@@ -75,7 +75,7 @@ def is_log(name: str) -> bool:
 
 
 def dissect_log(path: str, wish: Wish) -> Iterator[Part]:
-    """Yield the batches of a log file, what is between them, and a summary."""
+    """Yield the batches of a log file, gaps and damage between them, and a summary."""
     return _Dissection(path, wish).parts()
 
 
@@ -90,7 +90,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Totals:
-    """What the batches of one file add up to."""
+    """The totals of a file."""
 
     batches: int = 0
     records: int = 0
@@ -169,8 +169,8 @@ class _Dissection:
         segment, totals = self._segment, self._totals
         try:
             salvage = Salvage(segment, INT64_MAX, segment.shared.new_state)
-            for place in salvage.parts():
-                yield from self._between(place) if isinstance(place, Damage) else self._batches(*place)
+            for part in salvage.parts():
+                yield from self._between(part) if isinstance(part, Damage) else self._batches(*part)
             if salvage.is_given_up:
                 yield {"what": "note", "detail": "too much is damaged; the rest of the file was not read"}
         finally:
@@ -236,7 +236,7 @@ class _Dissection:
         return part
 
     def _ratio(self, header: BatchHeader, raw: bytes) -> float | None:
-        """Return how many bytes one stored byte of records stands for; None where that cannot be known."""
+        """Return the compression ratio of the records; None if it is unknown."""
         stored = plain = len(raw) - HEADER_SIZE
         codec = header.attributes & CODEC_MASK
         if codec and stored:
@@ -249,7 +249,7 @@ class _Dissection:
         return round(plain / stored, 2) if stored else None
 
     def _between(self, damage: Damage) -> Iterator[Part]:
-        """Yield what stands where no whole batch does: batches of an old format, or damage."""
+        """Yield the parts of a range without intact batches: batches in an old format, or damage."""
         segment, totals, position, stop = self._segment, self._totals, damage.start, damage.stop
         while stop - position >= _OLD_HEAD:
             head = segment.read(_OLD_HEAD, position)
@@ -266,7 +266,7 @@ class _Dissection:
                 "detail": "a message set of a Kafka older than 0.11; its records are not decoded",
             }
             position += size
-        # Where nothing is passed over, offsets are missing or come again: the batches show it.
+        # An empty range means missing or repeated offsets, which the batches show.
         if position >= stop:
             return
         totals.damages += 1
@@ -283,7 +283,7 @@ class _Dissection:
 
 
 def _first_offset(path: str) -> int:
-    """Return where a file without an offset in its name begins, as its first batch has it."""
+    """Return the base offset in the first batch, for a file without an offset in its name."""
     with open(path, "rb") as file:
         head = file.read(8)
     offset = int.from_bytes(head, "big", signed=True)
@@ -309,7 +309,7 @@ def _record(record: Record, *, utc: bool) -> Part:
 
 
 def _field(name: str, data: bytes | None) -> Part:
-    """Return bytes as JSON has them: text where they are UTF-8, else base64 under another name."""
+    """Return a field for JSON: UTF-8 as text, other bytes as base64 under another name."""
     try:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError as error:

@@ -1,10 +1,10 @@
-"""Formats as kcat has them: `%o %k %v\\n`.
+"""The output formats of kcat: `%o %k %v\\n`.
 
     %s %v   value                   %k   key                    %t   topic      %T   timestamp in milliseconds
     %S      its length, -1 if null  %K   its length, or -1      %p   partition  %h   headers, as name=value,…
     %R      its length in 4 bytes   %%   a percent sign         %o   offset
 
-`\\n`, `\\t`, `\\r`, `\\0`, `\\\\` and `\\xHH` are what they are elsewhere.
+The escapes are `\\n`, `\\t`, `\\r`, `\\0`, `\\\\` and `\\xHH`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _LETTERS: Final[dict[str, Part]] = {
 
 
 def unescape(text: str, *, option: str) -> bytes:
-    """Return the bytes that an option's text with such escapes stands for; at least one."""
+    """Return the bytes of an option's text with escapes; an empty text is refused."""
     if not text:
         raise UsageError(f"{option} is empty; pass at least one character")
     return b"".join(_literal(match, f"{option} {text!r}: {match[0]}") for match in _PIECE.finditer(text))
 
 
 def compile_format(text: str, *, is_neutral: bool) -> Part:
-    """Return what makes bytes of a record; with `is_neutral` what comes from the record cannot steer a terminal."""
+    """Return a function from records to bytes; `is_neutral` makes data of the record safe to print on a terminal."""
     form = b""
     parts: list[Part] = []
     for match in _PIECE.finditer(text):

@@ -1,4 +1,4 @@
-"""The picture of a log: a box for each segment, as wide as its share, with index points, offsets, times and damage.
+"""The map of a log: a box for each segment, to scale, with index points, offsets, times and damage.
 
        LS ▼                                   HW RP LE ▼
           ┌────────────────┬────────────────┬──────────┐
@@ -7,8 +7,8 @@
           └────────────────┴────────────────┴──────────┘
            0                93               190    350
 
-A pure function of a portrait and a width makes it, of pieces of text with a style each; `Ink` turns those into what a
-terminal takes: with or without colours, and in ASCII where nothing else can be shown.
+`draw_map` is a pure function from a portrait and a width to pieces of styled text. `Ink` renders them for a terminal:
+with or without colours, and in ASCII if necessary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Style: TypeAlias = Literal["plain", "bold", "dim", "sealed", "compacted", "activ
 Line: TypeAlias = list[tuple[str, Style]]
 
 MIN_WIDTH: Final = 30
-# A narrower box shows nothing but its borders.
+# A narrower box is nothing but borders.
 MIN_BOX: Final = 3
 MAX_DAMAGES: Final = 8
 _SEALED, _COMPACTED, _ACTIVE, _DAMAGED, _DELETED = "▓", "░", "▒", "✗", "╌"
@@ -46,15 +46,15 @@ _COLORS: Final[dict[Style, str]] = {
 _ASCII: Final = str.maketrans(f"{_SEALED}{_COMPACTED}{_ACTIVE}{_DAMAGED}{_DELETED}│─┌┐└┘┬┴▼·", "#-=X.|-++++++v.")
 
 
-def speaks_unicode() -> bool:
-    """Tell whether what is drawn can be shown: the locale is one of UTF-8."""
+def has_unicode() -> bool:
+    """Return whether the map can be shown in Unicode: the locale and stdout use UTF-8."""
     encoding = (sys.stdout.encoding or locale.getpreferredencoding(False)).lower().replace("-", "")
     return encoding == "utf8" and locale.setlocale(locale.LC_CTYPE, "").upper().replace("-", "").endswith("UTF8")
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """What a terminal can show."""
+    """The capabilities of a terminal."""
 
     is_ascii: bool
     has_colors: bool
@@ -69,21 +69,21 @@ class Ink:
 
 
 def draw_map(portrait: Portrait, *, name: str, width: int, by_offsets: bool, utc: bool) -> list[Line]:
-    """Return the lines of the picture of one partition, at most `width` cells wide."""
+    """Return the map of a partition, at most `width` cells wide."""
     width = max(MIN_WIDTH, width)
     scale = Scale(portrait, width - 1, by_offsets=by_offsets)
     lines: list[Line] = [[("no segments", "damage")]]
     if portrait.segments:
         lines = [*_marks(portrait, scale), *_boxes(portrait, scale), *_axes(portrait, scale, utc=utc)]
-    lines += [*_damages(portrait, width), *_set_aside(portrait, width), *_legend(portrait, width)]
+    lines += [*_damages(portrait, width), *_quarantined(portrait, width), *_legend(portrait, width)]
     return [_title(portrait, name, width, utc=utc), *([(" ", "plain"), *line] for line in lines)]
 
 
-# ---------------------------------------------------------------- where things stand
+# ---------------------------------------------------------------- positions
 
 
 class Scale:
-    """Which cell a byte or an offset falls into. The last cell of all is the right border."""
+    """Maps bytes and offsets to cells. The last cell is the right border."""
 
     def __init__(self, portrait: Portrait, width: int, *, by_offsets: bool) -> None:
         self.width = width
@@ -92,12 +92,12 @@ class Scale:
         weights = [
             max(0, each.next_offset - each.base_offset if by_offsets else each.size_bytes) for each in self._segments
         ]
-        self.spans = _share(weights, width - 1, least=2)
-        """The cells of each segment, its left border among them."""
+        self.spans = _share(weights, width - 1, minimum=2)
+        """The cells of each segment, including its left border."""
         self.is_crowded = any(len(span) < MIN_BOX for span in self.spans)
         if self.is_crowded:
-            # Borders between all of them would leave no room: one box, and a mark where each begins.
-            self.spans = [range(each.start + 1, each.stop + 1) for each in _share(weights, width - 2, least=0)]
+            # No room for borders between segments: one box, with a mark at the start of each segment.
+            self.spans = [range(each.start + 1, each.stop + 1) for each in _share(weights, width - 2, minimum=0)]
 
     def inner(self, number: int) -> range:
         """Return the cells between the borders of a segment's box."""
@@ -122,7 +122,7 @@ class Scale:
         return self._cell(number, position, segment.size_bytes)
 
     def at_offset(self, offset: int) -> int:
-        """Return the cell of an offset; the border, where it begins a segment or ends the log."""
+        """Return the cell of an offset; it is a border if the offset starts a segment or ends the log."""
         number = max(0, bisect_right(self._segments, offset, key=lambda each: each.base_offset) - 1)
         segment = self._segments[number]
         if offset <= segment.base_offset:
@@ -139,20 +139,20 @@ class Scale:
         return cells[min(int(share * len(cells)), len(cells) - 1)]
 
 
-def _share(weights: list[int], cells: int, *, least: int) -> list[range]:
-    """Share cells by weight, so many to each at least; empty spans where there is no room for that."""
-    free, total = cells - least * len(weights), sum(weights) or 1
+def _share(weights: list[int], cells: int, *, minimum: int) -> list[range]:
+    """Divide cells by weight, with a minimum for each weight; all spans are empty if there is no room."""
+    free, total = cells - minimum * len(weights), sum(weights) or 1
     if free <= 0:
         return [range(0)] * len(weights)
-    # By the sums and not one by one, so that rounding never adds up.
+    # From cumulative sums, so that rounding errors do not add up.
     sums = accumulate(weights, initial=0)
-    edges = [least * number + before * free // total for number, before in enumerate(sums)]
+    edges = [minimum * number + before * free // total for number, before in enumerate(sums)]
     edges[-1] = cells
     return [range(*edge) for edge in pairwise(edges)]
 
 
 def _interpolate(points: list[tuple[int, int]], x: int) -> int:
-    """Return about what belongs to x, between points with rising x."""
+    """Interpolate y at x between points in the order of x."""
     number = max(0, bisect_right(points, x, key=lambda point: point[0]) - 1)
     x0, y0 = points[number]
     if number + 1 == len(points):
@@ -161,7 +161,7 @@ def _interpolate(points: list[tuple[int, int]], x: int) -> int:
     return y0 + int((x - x0) / max(1, x1 - x0) * (y1 - y0))
 
 
-# ---------------------------------------------------------------- what is drawn
+# ---------------------------------------------------------------- drawing
 
 _BORDER: Final[tuple[str, Style]] = ("│", "dim")
 
@@ -187,26 +187,26 @@ def _title(portrait: Portrait, name: str, width: int, *, utc: bool) -> Line:
 
 
 def _marks(portrait: Portrait, scale: Scale) -> Iterator[Line]:
-    """Yield the marks of the log's own offsets, with an arrow above the cell of each."""
+    """Yield the marks of the log's offsets, with an arrow above each cell."""
     cells: dict[int, str] = {}
-    for word, offset in (
+    for label, offset in (
         ("LS", portrait.log_start_offset),
         ("RP", portrait.recovery_point),
         ("HW", portrait.high_watermark),
         ("LE", portrait.log_end_offset),
     ):
         cell = scale.at_offset(offset)
-        cells[cell] = f"{cells[cell]} {word}" if cell in cells else word
+        cells[cell] = f"{cells[cell]} {label}" if cell in cells else label
     rows: list[list[str]] = []
-    for cell, words in sorted(cells.items()):
-        is_left = cell > max(len(words), scale.width // 2)
-        start = cell - len(words) - 1 if is_left else cell
-        stop = start + len(words) + 2
+    for cell, labels in sorted(cells.items()):
+        is_left = cell > max(len(labels), scale.width // 2)
+        start = cell - len(labels) - 1 if is_left else cell
+        stop = start + len(labels) + 2
         row = next((row for row in rows if set(row[max(0, start - 1) : stop + 1]) == {" "}), None)
         if row is None:
             row = [" "] * (scale.width + 16)
             rows.append(row)
-        row[start:stop] = f"{words} ▼" if is_left else f"▼ {words}"
+        row[start:stop] = f"{labels} ▼" if is_left else f"▼ {labels}"
     for row in rows:
         yield [("".join(row).rstrip(), "mark")]
 
@@ -241,7 +241,7 @@ def _bar(portrait: Portrait, scale: Scale) -> Line:
         if 0 < segment.clean_offset < segment.next_offset:
             dirty = scale.at_offset_in(number, segment.clean_offset)
             cells[dirty:stop] = [(_SEALED, "sealed")] * (stop - dirty)
-    # Last of all: in a narrow picture segments share cells, and damage must be seen.
+    # Drawn last, because segments may share cells and damage must be visible.
     for number, segment in enumerate(portrait.segments):
         damaged = [(damage.start, max(damage.start, damage.stop - 1)) for damage in segment.damages]
         damaged += [
@@ -273,34 +273,34 @@ def _points(portrait: Portrait, scale: Scale) -> Line:
 
 
 def _axes(portrait: Portrait, scale: Scale, *, utc: bool) -> Iterator[Line]:
-    """Yield the offsets and the times at which segments begin, as many as have room, and the last of all."""
+    """Yield the first offsets and times of segments, as many as fit, and the end of the log."""
     segments = portrait.segments
-    places = [max(0, span.start - scale.is_crowded) for span in scale.spans]
+    starts = [max(0, span.start - scale.is_crowded) for span in scale.spans]
     offsets = [str(segment.base_offset) for segment in segments]
-    yield [(_axis(scale.width, places, offsets, str(portrait.log_end_offset)), "plain")]
+    yield [(_axis(scale.width, starts, offsets, str(portrait.log_end_offset)), "plain")]
     if known := _known_times(portrait):
         span_ms = max(known) - min(known)
         times = [_time(segment.first_timestamp_ms, span_ms, utc=utc) for segment in segments]
-        yield [(_axis(scale.width, places, times, _time(segments[-1].max_timestamp_ms, span_ms, utc=utc)), "dim")]
+        yield [(_axis(scale.width, starts, times, _time(segments[-1].max_timestamp_ms, span_ms, utc=utc)), "dim")]
 
 
-def _axis(width: int, places: list[int], labels: list[str], last: str) -> str:
-    """Return a line of labels, none over another; the first and the last come before those between."""
+def _axis(width: int, starts: list[int], labels: list[str], last: str) -> str:
+    """Return a line of labels that do not overlap; the last label has priority."""
     cells = [" "] * width
     last_start = max(0, width - len(last))
     cells[last_start:] = last[: width - last_start]
-    for place, label in zip(places, labels, strict=True):
-        stop = place + len(label)
-        if label and stop < last_start and set(cells[max(0, place - 1) : stop + 1]) == {" "}:
-            cells[place:stop] = label
+    for start, label in zip(starts, labels, strict=True):
+        stop = start + len(label)
+        if label and stop < last_start and set(cells[max(0, start - 1) : stop + 1]) == {" "}:
+            cells[start:stop] = label
     return "".join(cells)
 
 
 def _time(timestamp_ms: int | None, span_ms: int, *, utc: bool) -> str:
-    """Return as much of a time as distinguishes it from others in a span."""
+    """Return a time as precisely as a span of this length needs."""
     day, _, rest = (amounts.moment(timestamp_ms, utc=utc) or "").partition("T")
     if not rest:
-        return ""  # none, or beyond the calendar
+        return ""  # no timestamp, or after the year 9999
     if span_ms < _DAY_MS:
         return rest[:8] if span_ms < 600_000 else rest[:5]
     return f"{day[5:]} {rest[:5]}" if span_ms < 14 * _DAY_MS else day
@@ -341,7 +341,7 @@ def _fitted(text: str, width: int) -> str:
     return text if len(text) < width else f"{text[: width - 4]}..."
 
 
-def _set_aside(portrait: Portrait, width: int) -> Iterator[Line]:
+def _quarantined(portrait: Portrait, width: int) -> Iterator[Line]:
     if portrait.torn_files:
         size = amounts.size(sum(portrait.torn_files.values()))
         names = neutral(", ".join(portrait.torn_files))

@@ -1,7 +1,7 @@
-"""Text that does no harm on a terminal.
+"""Text that is safe to print on a terminal.
 
-What is in a log comes from anywhere. An escape sequence in it could move the cursor, change the title or make a
-terminal type; a direction mark could make a line read as another. All of it is shown, escaped.
+Data in a log is untrusted. An escape sequence could move the cursor, change the title or make the terminal type input;
+a direction mark could reorder a line. Such characters are printed escaped.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# C0 and C1 controls, DEL, line and paragraph separators, marks that change the direction, lone surrogates.
+# C0 and C1 controls, DEL, line and paragraph separators, direction marks, lone surrogates.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def neutral(text: str) -> str:
-    """Return text in which whatever could steer a terminal is escaped, as Python writes it."""
+    """Escape control characters as in Python literals."""
     return _UNSAFE.sub(_escape, text)
 
 
@@ -26,16 +26,16 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def neutral_bytes(data: bytes) -> str:
-    """Return bytes as text, those that are not UTF-8 as `\\xff`."""
+    """Decode bytes to safe text; bytes that are not UTF-8 become `\\xff`."""
     return neutral(data.decode("utf-8", "backslashreplace"))
 
 
 def printable(data: bytes) -> str:
-    """Return a character for each byte, as a hex dump shows it: a dot for what is not ASCII or cannot be seen."""
+    """Return one character for each byte, as in a hex dump: a dot for bytes that are not printable ASCII."""
     return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in data)
 
 
 def neutral_json(text: str) -> str:
-    """Return JSON in which such characters are escaped as JSON does it, so that it means the same."""
-    # A newline or tab within a string is escaped by the encoder already.
+    """Escape control characters in JSON text with JSON escapes, so that its meaning stays the same."""
+    # The encoder has already escaped newlines and tabs in strings.
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all: it is written beside its place and put there at the end."""
+"""Output files that are written completely or not at all: to a temporary file, which is renamed at the end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seeklog.files import OsFiles
 
 @contextlib.contextmanager
 def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
-    """Give a file to write, in a `with`: durable under its name at the end, and gone if anything went wrong.
+    """Yield a file that is durable under its name at the end of the `with`, and removed after an exception.
 
-    A file that is there already is refused, unless `replaces`.
+    An existing file is refused, unless `replaces`.
     """
     if path == "-":
         raise UsageError("the output must be a file; for stdout use: seeklog cat --format")
@@ -27,16 +27,16 @@ def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
         raise UsageError(f"{path} is a directory; name a file")
     if os.path.lexists(path) and not replaces:
         raise UsageError(f"{path} already exists; pass --force to replace it")
-    beside = f"{path}.{os.getpid()}.tmp"
+    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
-        # Without it the name may be gone after a power loss.
+        os.replace(temporary, path)
+        # A power loss could otherwise undo the rename.
         OsFiles().sync_directory(os.path.dirname(os.path.abspath(path)))
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise

@@ -1,4 +1,4 @@
-"""A bar for what takes long."""
+"""A progress bar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counts what is done in its `with`. Work of less than half a second shows nothing, and loads nothing for it."""
+    """Counts what is done inside its `with`. A bar appears after half a second; rich is imported only then."""
 
     def __init__(self, doing: str, *, total: int | None, unit: str, is_shown: bool) -> None:
         self.done = 0
@@ -31,7 +31,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def advance(self, amount: int = 1) -> None:
-        """Count more as done."""
+        """Add to the amount that is done."""
         self.done += amount
         if self._is_shown and (now := time.monotonic()) >= self._next_draw:
             self._next_draw = now + REDRAW_EVERY_S
@@ -42,13 +42,13 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=self.done, total=self._total)
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, and count each as done when the next is wanted."""
+        """Yield the items, and count each as done after it was processed."""
         for item in items:
             yield item
             self.advance()
 
     def reach(self, done: int, total: int) -> None:
-        """Set how much is done of how much, which may only be known by now."""
+        """Set the amount that is done, and the total."""
         self._total = total
         self.advance(done - self.done)
 
@@ -67,7 +67,7 @@ def _make_bar(unit: str) -> Bar:
 
     class Rate(progress.ProgressColumn):
         def render(self, task: progress.Task) -> Text:
-            # There is no speed before two steps were made.
+            # The speed is unknown before the second step.
             return Text(unit if task.speed is None else f"{unit}, {task.speed:,.0f}/s")
 
     is_bytes = unit == "bytes"

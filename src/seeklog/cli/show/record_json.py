@@ -1,11 +1,10 @@
-"""A record as one line of JSON, and back: nothing of it is lost on the way.
+"""Records as lines of JSON, without loss.
 
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": "2026-01-02T03:04:05.678Z",
      "key": "customer_7", "value": "{\\"id\\": 7}", "headers": [{"key": "source", "value": "web"}]}
 
-Bytes that are UTF-8 stand as text; others stand in base64 under `key_base64` or `value_base64`, also in a header. What
-is null in the record is null here. A timestamp is ISO 8601 with its zone, or a number: milliseconds since 1970, and -1
-where the record has none.
+UTF-8 is written as text, other bytes as base64 in the fields `key_base64` and `value_base64`, also in headers. Null
+stays null. A timestamp is ISO 8601 with a zone, or a number: milliseconds since 1970, -1 if the record has none.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Draft(NamedTuple):
-    """A record that is to be appended, before it is known where."""
+    """A record to append, without an offset."""
 
     value: bytes | None
     key: bytes | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None
-    """None: the time when it is appended."""
+    """None: the time of the append."""
     partition: int | None = None
 
 
 def moment_encoder(*, utc: bool) -> Callable[[int | None], str | None]:
-    """Return what makes ISO 8601 of a timestamp; None where there is none, or one beyond the year 9999.
+    """Return a function from timestamps to ISO 8601; it returns None for no timestamp, and after the year 9999.
 
-    It is quicker than `amounts.moment` where neighbours are mostly of the same second.
+    It is faster than `amounts.moment` because adjacent records often share a second.
     """
 
     @lru_cache(maxsize=1)
@@ -68,7 +67,7 @@ def moment_encoder(*, utc: bool) -> Callable[[int | None], str | None]:
 
 
 def line_encoder(*, utc: bool) -> Callable[[Record], str]:
-    """Return what makes a line of JSON, without its end, of a record; it does no harm on a terminal."""
+    """Return a function from records to lines of JSON without a newline, safe to print on a terminal."""
     moment = moment_encoder(utc=utc)
     quoted = encode_basestring
 
@@ -81,7 +80,7 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
             return f'"{name}_base64": "{base64.b64encode(data).decode()}"'
 
     def header(key: str, value: bytes | None) -> str:
-        # Keys that are not UTF-8 come out of the log with their bytes as surrogates.
+        # The log decodes header keys that are not UTF-8 with surrogates.
         return f"{{{field('key', key.encode('utf-8', 'surrogateescape'))}, {field('value', value)}}}"
 
     def line(record: Record) -> str:
@@ -94,16 +93,16 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
             f'"timestamp": {time}, {field("key", record.key)}, {field("value", record.value)}, '
             f'"headers": [{headers}]}}'
         )
-        # What is ASCII and was quoted holds no control but this one; the search for others costs more than the rest.
+        # DEL is the only control character in quoted ASCII. Searching for others would dominate the cost.
         return text if text.isascii() and "\x7f" not in text else neutral_json(text)
 
     return line
 
 
 def decode_line(line: bytes) -> Draft:
-    """Return the record in a line of JSON, or raise `InvalidRecord` with the reason."""
+    """Decode a line of JSON; raise `InvalidRecord` with the reason."""
     try:
-        # As text: of bytes it would guess the encoding first.
+        # json.loads guesses the encoding of bytes.
         found = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"not JSON: {_reason(error)}") from None
@@ -122,7 +121,7 @@ def decode_line(line: bytes) -> Draft:
 
 
 def decode_headers(found: Any) -> Headers:
-    """Return the headers in JSON: a list of objects, or one object of names and values."""
+    """Decode headers: a list of objects, or one object with names and values."""
     if found is None:
         return ()
     if isinstance(found, dict):
@@ -145,7 +144,7 @@ def _header(found: Any) -> tuple[str, bytes | None]:
 
 
 def decode_timestamp(found: Any) -> int | None:
-    """Return the milliseconds since 1970 of a number or of ISO 8601; a time without a zone is local."""
+    """Decode a timestamp, a number or ISO 8601, to milliseconds since 1970; a time without a zone is local."""
     if found is None:
         return None
     if isinstance(found, str):
@@ -167,7 +166,7 @@ def decode_timestamp(found: Any) -> int | None:
 
 
 def decode_partition(found: Any) -> int | None:
-    """Return the number of a partition."""
+    """Decode the number of a partition."""
     if isinstance(found, str) and _WHOLE.match(found):
         found = int(found)
     if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
@@ -176,7 +175,7 @@ def decode_partition(found: Any) -> int | None:
 
 
 def _bytes(found: Mapping[str, Any], name: str, where: str) -> bytes | None:
-    """Return the bytes of a field: text, or base64 under the other name, or any other JSON as its own text."""
+    """Return the bytes of a field: text, base64 under the other name, or other JSON as text."""
     coded = found.get(f"{name}_base64")
     if coded is not None:
         if found.get(name) is not None:
@@ -194,11 +193,11 @@ def _bytes(found: Mapping[str, Any], name: str, where: str) -> bytes | None:
     return _encoded(text, f"{where}{name}")
 
 
-def _encoded(text: str, what: str) -> bytes:
+def _encoded(text: str, field: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidRecord(f"{what} contains half a surrogate pair, which UTF-8 cannot encode") from None
+        raise InvalidRecord(f"{field} contains half a surrogate pair, which UTF-8 cannot encode") from None
 
 
 def _check_names(found: Mapping[str, Any], known: Mapping[str, None], where: str) -> None:

@@ -1,8 +1,8 @@
-"""Records on their way to stdout or to a file, in the format that was asked for.
+"""The output of records to stdout or a file.
 
-table   columns for a person              csv   text in columns; null is empty, bytes that are not UTF-8 are escaped
+table   columns for people                csv   text in columns; null is empty, bytes that are not UTF-8 are escaped
 jsonl   see `record_json`; lossless       raw   values, each followed by a newline
-json    the same, as one list             hex   all bytes of a record, sixteen a line
+json    the same, as one list             hex   all bytes of a record, 16 per line
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from seeklog.record.record import Record
 
 FORMATS: Final = ("table", "jsonl", "json", "csv", "raw", "hex")
 CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
-# No column but the last takes more than this of a table, however long a key is.
+# The maximum width of every column but the last.
 MAX_CELL: Final = 32
-# A value in a table that goes to a file is cut there, too: a table is for eyes.
+# The maximum width of a table that is not printed on a terminal.
 MAX_LINE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Turns records into bytes, list by list, none of them empty."""
+    """Encodes non-empty lists of records."""
 
     encode: Callable[[list[Record]], bytes]
     head: bytes = b""
@@ -40,14 +40,14 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the options --format, --json and --template ask for."""
+    """The options --format, --json and --template."""
 
     record_format: str | None
     as_json: bool
     template: str | None
 
     def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
-        """Return what writes records in this format; nothing that it writes to a terminal can steer that."""
+        """Return a writer for this format, safe to print on a terminal if stdout is one."""
         if self.template is not None and (self.record_format is not None or self.as_json):
             raise UsageError("a template replaces --format and --json; leave them out")
         if self.as_json and self.record_format not in (None, "jsonl"):
@@ -62,7 +62,7 @@ class Format:
 
 
 def writer_of(chosen: str, *, utc: bool, is_seen: bool = False) -> Writer:
-    """Return what writes a format other than the table; `is_seen` on a terminal."""
+    """Return a writer for a format other than table; `is_seen` makes it safe to print on a terminal."""
     if chosen == "jsonl":
         return _lines(line_encoder(utc=utc))
     if chosen == "json":
@@ -81,7 +81,7 @@ def writer_of(chosen: str, *, utc: bool, is_seen: bool = False) -> Writer:
 
 
 def write_all(terminal: Terminal, writer: Writer, chunks: Iterable[list[Record]]) -> None:
-    """Write all records, from the head of the format to its tail."""
+    """Write the head of the format, all records, and the tail."""
     terminal.write_bytes(writer.head)
     for chunk in chunks:
         terminal.write_bytes(writer.encode(chunk))
@@ -143,7 +143,7 @@ def _hex_lines(name: str, data: bytes | None) -> list[str]:
 
 
 class _Table:
-    """Columns as wide as the first records need; the value takes what is left of the line."""
+    """A table. The first records set the widths of the columns; the value takes the rest of the line."""
 
     def __init__(self, terminal: Terminal, *, utc: bool, shows_partition: bool) -> None:
         self._terminal = terminal
@@ -182,7 +182,7 @@ class _Table:
 
 
 def _shown(data: bytes | None, *, max_characters: int = 4 * MAX_CELL) -> str:
-    # Of long data only what can be seen is decoded; a character has four bytes at most.
+    # Decode only as much as fits; a character has at most four bytes.
     return "null" if data is None else neutral_bytes(data[: 4 * max_characters])
 
 

@@ -1,4 +1,4 @@
-"""Lists of things, each as the reader wants it: a table before a person, JSON lines in a pipe."""
+"""Lists of rows: a table on a terminal, JSON lines in a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _as_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name in JSON, its title above the table if that differs, and how a table shows a value."""
+    """A column: its name in JSON, its title in a table if that differs, and how a table shows a value."""
 
     name: str
     title: str = ""
@@ -38,12 +38,12 @@ def size_column(name: str, title: str = "") -> Column:
     return Column(name, title, shown=amounts.size, is_right=True)
 
 
-# The columns that a row about a partition begins with.
+# The first columns of a row about a partition.
 PARTITION = (Column("topic"), Column("partition", is_right=True))
 
 
 def chosen_format(terminal: Terminal, named: str | None) -> str:
-    """Return the format that the user named, or else the one for the reader of stdout."""
+    """Return the format that the user chose, or the default for stdout."""
     return named or ("table" if terminal.shows_tables else "jsonl")
 
 
@@ -54,7 +54,7 @@ def write_rows(
     *,
     row_format: str | None,
 ) -> None:
-    """Write rows, whose values are what JSON can hold; a table shows those that have a column."""
+    """Write rows of JSON values; a table shows only values with a column."""
     chosen = chosen_format(terminal, row_format)
     if chosen == "table":
         _write_table(terminal, columns, rows)
@@ -70,7 +70,7 @@ def write_rows(
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as one line of JSON that cannot steer a terminal."""
+    """Return a row as one line of JSON, safe to print on a terminal."""
     return neutral_json(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")))
 
 
@@ -96,13 +96,13 @@ def _write_table(terminal: Terminal, columns: Sequence[Column], rows: Iterable[M
 
 
 def padded(text: str, width: int, *, is_right: bool) -> str:
-    """Return a text filled with spaces to a width in cells of a terminal; with `is_right` they come first."""
+    """Pad text with spaces to a width in terminal cells, on the left if `is_right`."""
     room = " " * (width - cell_width(text))
     return room + text if is_right else text + room
 
 
 def cell_width(text: str) -> int:
-    """Return how many cells of a terminal a text takes: some characters take two, some none."""
+    """Return the width of text in terminal cells; some characters take two cells, some none."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

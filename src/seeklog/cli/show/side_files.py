@@ -1,4 +1,4 @@
-"""What stands in the files beside a log: indexes, compared with the log, and the notes that go with it."""
+"""The contents of side files: indexes, which are checked against the log, seals, snapshots and checkpoints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _File(NamedTuple):
 
 
 def dissect_side(path: str, *, utc: bool) -> Iterator[Part] | None:
-    """Return the parts of a file beside a log; None if the file is of no known kind."""
+    """Return the parts of a side file; None if its kind is unknown."""
     name = stem_of(os.path.basename(path))
     suffix = os.path.splitext(name)[1]
     if suffix in (names.OFFSET_INDEX, names.TIME_INDEX) and name[:20].isdigit():
@@ -49,7 +49,7 @@ def dissect_side(path: str, *, utc: bool) -> Iterator[Part] | None:
 
 
 def is_dumpable(name: str, *, with_index: bool) -> bool:
-    """Return whether a file is shown when its directory is named; indexes only if they are asked for."""
+    """Return whether the dump of a directory shows this file; it shows indexes only `with_index`."""
     stem = stem_of(name)
     suffix = os.path.splitext(stem)[1]
     if is_log(name) or stem in _KINDS:
@@ -74,12 +74,12 @@ def _index(path: str, *, is_of_times: bool, utc: bool) -> Iterator[Part]:
     problems = _problems(path, base_offset, used, is_of_times=is_of_times)
     for number, (first, second) in enumerate(shape.iter_unpack(used[:whole])):
         if is_of_times:
-            place: Part = {"timestamp": amounts.moment(first, utc=utc), "offset": base_offset + second}
+            entry: Part = {"timestamp": amounts.moment(first, utc=utc), "offset": base_offset + second}
         else:
-            place = {"offset": base_offset + first, "position": second}
+            entry = {"offset": base_offset + first, "position": second}
         reason = None if problems is None else problems.get(number)
         proof: Part = {"proved": None if problems is None else reason is None}
-        yield {"what": "entry", "entry": number} | place | proof | ({"detail": reason} if reason else {})
+        yield {"what": "entry", "entry": number} | entry | proof | ({"detail": reason} if reason else {})
     if problems is not None and None in problems:
         yield _damage(problems[None], whole)
     yield {
@@ -93,7 +93,7 @@ def _index(path: str, *, is_of_times: bool, utc: bool) -> Iterator[Part]:
 
 
 def _problems(path: str, base_offset: int, table: bytes, *, is_of_times: bool) -> dict[int | None, str] | None:
-    """Compare the entries with the log beside the index; return what is wrong by entry, or None if there is no log."""
+    """Check the entries against the log; return the problems by entry, or None if there is no log."""
     log = f"{path[: path.rindex('.')]}{names.LOG}"
     files = OsFiles()
     if path.endswith((names.DELETED, names.SWAP)) or not os.path.isfile(log):
@@ -102,7 +102,7 @@ def _problems(path: str, base_offset: int, table: bytes, *, is_of_times: bool) -
     segment = Segment(shared, base_offset, size=files.file_size(log), next_offset=INT64_MAX, seal=None)
     try:
         batches = BatchMap(Salvage(segment, INT64_MAX, state_of_every_batch).state)
-        # A fresh file of a broker's has room for entries, all zeros, and no entry.
+        # A broker preallocates an index with zeros.
         if not table.strip(b"\0"):
             return {}
         problems = index_problems(segment, TIMES if is_of_times else OFFSETS, table, batches)
@@ -111,11 +111,11 @@ def _problems(path: str, base_offset: int, table: bytes, *, is_of_times: bool) -
         shared.clear()
 
 
-# ---------------------------------------------------------------- all other files
+# ---------------------------------------------------------------- other files
 
 
 def _summed(file: _File, dissect: Callable[[_File], Iterator[Part]]) -> Iterator[Part]:
-    """Yield the parts of a file and a summary, with the number of entries where there are many alike."""
+    """Yield the parts of a file, and a summary, which counts the entries if the file is a list."""
     entries = damages = 0
     for part in dissect(file):
         if part["what"] == "damage":
@@ -161,10 +161,10 @@ def _seal(file: _File) -> Iterator[Part]:
         yield _damage(f"{len(file.data)} bytes are not a valid seal")
         return
     found = asdict(seal)
-    for word in ("max_timestamp", "sealed_at"):
-        found[word] = amounts.moment(found.pop(f"{word}_ms"), utc=file.utc)
-    for word in ("log_crc", "offset_index_crc", "time_index_crc"):
-        found[word] = f"{found[word]:#010x}"
+    for name in ("max_timestamp", "sealed_at"):
+        found[name] = amounts.moment(found.pop(f"{name}_ms"), utc=file.utc)
+    for name in ("log_crc", "offset_index_crc", "time_index_crc"):
+        found[name] = f"{found[name]:#010x}"
     del found["pages"]
     table = file.data[HEAD_SIZE:]
     if seal.pages is not None:

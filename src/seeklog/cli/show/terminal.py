@@ -1,4 +1,4 @@
-"""Where a command writes: data to stdout, messages to stderr, and a question to the user who sits there."""
+"""The output of a command: data to stdout, messages and questions to stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seeklog.errors import UsageError
 
 
 class Terminal:
-    """The streams of the process, and how much the user wants to hear."""
+    """The standard streams, and the shared options -q, -v and --no-color."""
 
     def __init__(self) -> None:
         self.is_quiet = False
@@ -24,12 +24,12 @@ class Terminal:
 
     @property
     def shows_tables(self) -> bool:
-        """Whether a person reads the data: stdout is a terminal."""
+        """Whether stdout is a terminal."""
         return sys.stdout.isatty()
 
     @property
     def has_colors(self) -> bool:
-        """Whether data may be coloured; see https://no-color.org."""
+        """Whether to colour data; see https://no-color.org."""
         return not self.is_plain and not os.environ.get("NO_COLOR") and self.shows_tables
 
     def bold(self, text: str) -> str:
@@ -40,39 +40,39 @@ class Terminal:
         return shutil.get_terminal_size((100, 24)).columns
 
     def write(self, text: str) -> None:
-        """Write data, as it is."""
+        """Write data to stdout."""
         sys.stdout.write(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write data, as it is, after what was written as text."""
+        """Write binary data to stdout."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
     def flush(self) -> None:
-        """Let a reader of stdout have what was written."""
+        """Flush stdout."""
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Report what was done, unless the user wants quiet."""
+        """Print a message, unless -q is given."""
         if not self.is_quiet:
             self.tell(text)
 
     def detail(self, text: str) -> None:
-        """Report a detail, if the user wants that."""
+        """Print a message if -v is given."""
         if self.is_verbose:
             self.tell(text)
 
     def tell(self, text: str) -> None:
-        """Report what the user must see: an error, or what was asked for."""
+        """Print a message even with -q: an error, or a requested answer."""
         try:
-            # What was written before stands before it.
+            # Keep the order of data and messages.
             sys.stdout.flush()
             print(text, file=sys.stderr, flush=True)
         except (BrokenPipeError, ValueError):
-            pass  # nobody listens
+            pass  # stderr is closed
 
     def stopped(self, text: str = "") -> None:
-        """Report what Ctrl-C has stopped, below the ^C that stands on a terminal then."""
+        """Print a message after Ctrl-C, on the line below the ^C of the terminal."""
         if not self._is_stopped and sys.stderr.isatty():
             self.tell("")
         self._is_stopped = True
@@ -80,7 +80,7 @@ class Terminal:
             self.say(text)
 
     def confirm(self, question: str, *, is_agreed: bool) -> None:
-        """Ask before something is destroyed, unless the user has agreed to it; raise `Declined` if they do not."""
+        """Ask the user, unless `is_agreed`; raise `Declined` for any answer but yes."""
         if is_agreed:
             return
         if not sys.stdin.isatty():
@@ -94,11 +94,11 @@ class Terminal:
             raise Declined("nothing was changed")
 
     def progress(self, doing: str, *, total: int | None = None, unit: str = "records") -> Progress:
-        """Return a bar on stderr for a long work: it shows on a terminal only, and only after half a second."""
+        """Return a progress bar. It is shown on a terminal only, after half a second."""
         return Progress(doing, total=total, unit=unit, is_shown=sys.stderr.isatty() and not self.is_quiet)
 
     def log_handler(self) -> logging.Handler:
-        """Return a handler that shows each warning of the engine as a line."""
+        """Return a handler that prints each warning of the engine as one line."""
         return _WarningHandler(self)
 
 

@@ -174,7 +174,7 @@ def _last_run_path() -> Path:
 
 
 def _read_last_run(*, records: int) -> dict[str, float]:
-    """Return the rates of the last run with this many records, by measurement; empty if there is none."""
+    """Return the rates of the last run with this many records, by measurement; empty without a last run."""
     try:
         found = json.loads(_last_run_path().read_bytes())
         if found["records"] != records:

@@ -8,7 +8,7 @@ from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
 from seeklog.cli.show.about import write_about
-from seeklog.cli.show.log_map import Ink, draw_map, speaks_unicode
+from seeklog.cli.show.log_map import Ink, draw_map, has_unicode
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.targets import Target, find_targets
@@ -61,7 +61,7 @@ def info(
 def _draw(
     terminal: Terminal, targets: list[Target], *, by: str, is_checked: bool, is_ascii: bool, utc: bool
 ) -> int | None:
-    ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
+    ink = Ink(is_ascii=is_ascii or not has_unicode(), has_colors=terminal.has_colors)
     is_damaged = False
     with terminal.progress("checking", unit="bytes") as shown:
         for number, target in enumerate(targets):

@@ -1,8 +1,8 @@
-"""A writer that is killed: `python -m seeklog.cli.demo.doomed STORE COUNT`, a process of its own.
+"""A writer that is killed in the middle of a batch: `python -m seeklog.cli.demo.killed_writer STORE COUNT`.
 
-It appends the payments of the stream that the store lacks, up to `COUNT`, and reports each part of them that is
-acknowledged in a line of JSON. Of the next batch it writes the first half, reports that, and waits: its parent ends it
-there with SIGKILL, as near to the middle of a batch as a process can die.
+It appends the first `COUNT` payments of the stream, except those that the store has, and prints the number of
+acknowledged payments after each part as a line of JSON. It writes the first half of the next batch, prints that, and
+waits for its parent to kill it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from seeklog.files import Buffer, OsFiles
 from seeklog.store import open_store
 
 PARTS = 4
-# A batch begins with its base offset, then how many bytes follow this number: docs/format/batch.md.
+# A batch begins with its base offset and the number of bytes that follow: docs/format/batch.md.
 _START = struct.Struct(">qi")
 
 
 class HalfWrites(OsFiles):
-    """The real disk. Once it is armed, the next batch is written by half, and nothing after it."""
+    """The real disk. Once armed, it writes half of the next batch, and nothing after it."""
 
     is_armed = False
 
@@ -41,12 +41,12 @@ def _is_batch(data: Buffer) -> bool:
     return len(data) > _START.size and _START.unpack_from(data)[1] == len(data) - _START.size
 
 
-def _report(**words: int) -> None:
-    print(json.dumps(words), flush=True)
+def _report(**counts: int) -> None:
+    print(json.dumps(counts), flush=True)
 
 
 def main(path: str, count: int) -> None:
-    """Append until it is stopped; never returns."""
+    """Append until the process is killed."""
     files = HalfWrites()
     with open_store(path, files=files, background=False) as store:
         records = missing(store, itertools.islice(arrivals(), count))
