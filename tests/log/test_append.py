@@ -266,11 +266,11 @@ def old_batch(magic: int) -> bytes:
     return with_field(encode_batch([Record(b"v")]), "magic", magic)
 
 
-@pytest.mark.parametrize("what", BAD_APPENDS)
+@pytest.mark.parametrize("case", BAD_APPENDS)
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_bad_append_is_refused_and_writes_nothing(tmp_path: Path, what: str, codec: str) -> None:
-    call, error, message = BAD_APPENDS[what]
-    if codec == "zstd" and what in ("too large", "many: too large"):
+def test_bad_append_is_refused_and_writes_nothing(tmp_path: Path, case: str, codec: str) -> None:
+    call, error, message = BAD_APPENDS[case]
+    if codec == "zstd" and case in ("too large", "many: too large"):
         return  # it shrinks below the limit
     with open_log(tmp_path, max_message_bytes=500, compression_type=codec) as log:
         fill(log, 2)

@@ -57,7 +57,7 @@ def test_invalid_batch_is_reported_and_its_neighbours_are_read(tmp_path: Path) -
         inspect_records(task, files=QuickFiles()),
         inspect_records(task, files=QuickFiles(), advance=sizes.append),
     ):
-        assert [(one.kind, one.severity, one.position, one.offset) for one in findings] == [
+        assert [(finding.kind, finding.severity, finding.position, finding.offset) for finding in findings] == [
             (Kind.RECORDS, Severity.ERROR, second, 1)
         ]
     assert (len(sizes), sum(sizes)) == (3, task.size)
@@ -69,7 +69,7 @@ def test_file_removed_after_listing_is_not_reported(tmp_path: Path) -> None:
     listed = plan(tmp_path / "log")
     (snapshot,) = (tmp_path / "log").glob("*.snapshot")
     snapshot.write_bytes(b"no snapshot")
-    assert [one.kind for one in inspect_snapshots(listed, files=QuickFiles())] == [Kind.SNAPSHOT]
+    assert [finding.kind for finding in inspect_snapshots(listed, files=QuickFiles())] == [Kind.SNAPSHOT]
 
     files = Meanwhile()
     files.after("list", "log", snapshot.unlink)

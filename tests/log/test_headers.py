@@ -1,4 +1,4 @@
-"""Counting the records of a range by the headers of its batches."""
+"""Counting the records in a range from the headers of its batches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from seeklog.record.layout import CONTROL, LOG_APPEND_TIME
 
 
 @pytest.mark.parametrize("held", [(0, 1, 2, 3, 4), (0, 1, 3, 4), (0, 4), (0, 2, 4), (1, 2, 3, 4)])
-def test_every_range_of_a_batch_has_the_records_that_lie_in_it(tmp_path: Path, held: tuple[int, ...]) -> None:
-    """Goal: also where compaction has left holes, one or many, so that the offsets do not tell how many there are."""
+def test_census_counts_records_of_every_range_of_batch(tmp_path: Path, held: tuple[int, ...]) -> None:
+    """Goal: this also holds if compaction has left gaps, so that the offsets do not determine the count."""
     raw = Sketch(tuple(Row(delta=delta) for delta in held)).encode()
     with open_log(tmp_path / "log") as log:
         log.append_batches(raw)
@@ -27,8 +27,8 @@ def test_every_range_of_a_batch_has_the_records_that_lie_in_it(tmp_path: Path, h
                 assert (census.batch_count, census.record_count) == (1, sum(start <= offset < stop for offset in held))
 
 
-def test_only_batches_of_records_count_and_the_first_of_them_tells_the_first_time(tmp_path: Path) -> None:
-    """Goal: markers, and what compaction has emptied, have neither records nor times; a stamped batch tells its own."""
+def test_census_skips_batches_without_records(tmp_path: Path) -> None:
+    """Goal: markers and emptied batches have no records or times; a batch with append time has that one time."""
     batches = [
         Sketch([Row(timestamp_ms=T - 9)], attributes=CONTROL).encode(),
         Sketch(fields={"record_count": 0, "max_timestamp": T - 8}).encode(),
@@ -44,7 +44,7 @@ def test_only_batches_of_records_count_and_the_first_of_them_tells_the_first_tim
     assert census == Census(batch_count=4, record_count=3, first_timestamp_ms=T + 3, max_timestamp_ms=T + 3)
 
 
-def test_a_file_that_was_cut_since_it_was_listed_is_told_with_the_place(tmp_path: Path) -> None:
+def test_file_truncated_after_listing_is_reported_with_position(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         fill(log, 3)
         segment = log._source.view.segments[0]
@@ -56,8 +56,8 @@ def test_a_file_that_was_cut_since_it_was_listed_is_told_with_the_place(tmp_path
     assert (caught.value.path, caught.value.position) == (segment.path, 2 * BATCH_BYTES + 10)
 
 
-def test_a_batch_that_must_be_counted_and_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Its header is whole: only who asks for a part of it finds out."""
+def test_unreadable_batch_that_must_be_counted_is_named(tmp_path: Path) -> None:
+    """Its header is whole, so only a request for part of the batch fails."""
     with open_log(tmp_path / "log") as log:
         log.append_batches(Sketch([Row(), Row(delta=4)]).encode())
         segment = log._source.view.segments[0]
@@ -72,7 +72,7 @@ def test_a_batch_that_must_be_counted_and_cannot_be_read_is_named(tmp_path: Path
     assert caught.value.advice
 
 
-def test_a_header_that_is_damaged_is_named_with_its_file(tmp_path: Path) -> None:
+def test_damaged_header_is_reported_with_its_file(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         fill(log, 3)
         segment = log._source.view.segments[0]

@@ -1,4 +1,4 @@
-"""The high watermark: what it follows, what readers see below it, and how it is moved by hand."""
+"""The high watermark: what it follows, what readers see below it, and how it is advanced manually."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in COD
 
 @pytest.mark.id("high-watermark-follows-write")
 @pytest.mark.parametrize("flush", ["os", "interval"])
-def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> None:
+def test_high_watermark_follows_write(tmp_path: Path, flush: str) -> None:
     with open_log(tmp_path, flush=flush) as log:
         fill(log, 3)
 
@@ -25,7 +25,7 @@ def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> Non
 
 
 @pytest.mark.id("flush-batch-high-watermark")
-def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) -> None:
+def test_high_watermark_follows_sync_with_flush_batch(tmp_path: Path) -> None:
     files = FailingFiles("sync")
     log = open_log(tmp_path, flush="batch", files=files)
     fill(log, 3)
@@ -40,7 +40,7 @@ def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) ->
 
 
 @pytest.mark.id("read-up-to-high-watermark")
-def test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on(tmp_path: Path) -> None:
+def test_reads_stop_at_high_watermark_unless_uncommitted(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         assert list(log.read(0)) == list(log.scan()) == list(log.scan_reverse()) == []
@@ -57,7 +57,7 @@ def test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on(tmp_path: P
 
 
 @by_codec
-def test_the_high_watermark_may_lie_inside_a_batch(tmp_path: Path, codec: str) -> None:
+def test_high_watermark_may_be_inside_batch(tmp_path: Path, codec: str) -> None:
     with open_log(tmp_path, high_watermark="manual", compression_type=codec) as log:
         log.append_many([Record(b"v")] * 10)
         log.advance_high_watermark(4)
@@ -68,7 +68,7 @@ def test_the_high_watermark_may_lie_inside_a_batch(tmp_path: Path, codec: str) -
         assert list(log.read_batches(0)) == []
 
 
-def test_the_high_watermark_never_goes_back(tmp_path: Path) -> None:
+def test_high_watermark_never_moves_back(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(3)
@@ -78,7 +78,7 @@ def test_the_high_watermark_never_goes_back(tmp_path: Path) -> None:
         assert log.high_watermark == 3
 
 
-def test_the_high_watermark_cannot_pass_the_end(tmp_path: Path) -> None:
+def test_high_watermark_cannot_pass_log_end_offset(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(5)
@@ -88,12 +88,12 @@ def test_the_high_watermark_cannot_pass_the_end(tmp_path: Path) -> None:
         assert log.high_watermark == 5
 
 
-def test_a_high_watermark_that_moves_by_itself_is_not_moved_by_hand(log: Log) -> None:
+def test_automatic_high_watermark_cannot_be_advanced_manually(log: Log) -> None:
     with pytest.raises(UsageError, match="manual"):
         log.advance_high_watermark(0)
 
 
-def test_a_manual_high_watermark_survives_a_clean_close(tmp_path: Path) -> None:
+def test_manual_high_watermark_survives_clean_close(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(3)

@@ -1,4 +1,4 @@
-"""A log in a store: files that many logs share, where records say they come from, and what a broker's root says."""
+"""A log in a store: open files that many logs share, the source of records, and checkpoints in a broker's root."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from seeklog.log.host import MAX_INDEX_BYTES, Host, OpenSegments
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 
 SOURCE = TopicPartition("orders", 3)
-# Its log, and its two indexes: Python's map of a file keeps a descriptor of it.
+# The log and its two indexes: Python's map of a file holds a descriptor, too.
 FILES_OF_A_SEGMENT = 3
 
 
@@ -59,11 +59,11 @@ def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: 
     return Log(path, config=config, clock=clock, files=files, background=background, host=host)
 
 
-# ---------------------------------------------------------------- files that are shared
+# ---------------------------------------------------------------- shared files
 
 
-class Held:
-    """A segment that counts how often it was let go."""
+class HeldSegment:
+    """A segment that counts how often it was released."""
 
     def __init__(self, shared: object, *, index_bytes: int = 0) -> None:
         self.shared = shared
@@ -74,44 +74,44 @@ class Held:
         self.releases += 1
 
 
-def test_the_one_that_stood_open_for_longest_is_let_go() -> None:
+def test_segment_opened_first_is_released_first() -> None:
     bound = OpenSegments(2)
-    segments = [Held(None) for _ in range(4)]
+    segments = [HeldSegment(None) for _ in range(4)]
     for segment in segments:
         bound.opened(segment)
 
     assert [segment.releases for segment in segments] == [1, 1, 0, 0]
 
 
-def test_indexes_of_open_segments_take_a_bounded_amount_of_memory() -> None:
+def test_memory_for_indexes_of_open_segments_is_bounded() -> None:
     bound = OpenSegments(100)
-    segments = [Held(None, index_bytes=MAX_INDEX_BYTES // 2) for _ in range(3)]
+    segments = [HeldSegment(None, index_bytes=MAX_INDEX_BYTES // 2) for _ in range(3)]
     for segment in segments:
         bound.opened(segment)
     assert [segment.releases for segment in segments] == [1, 0, 0]
 
 
-def test_a_segment_whose_indexes_take_all_the_memory_is_open_alone() -> None:
+def test_segment_whose_indexes_fill_memory_is_open_alone() -> None:
     bound = OpenSegments(100)
-    small, large = Held(None, index_bytes=1), Held(None, index_bytes=2 * MAX_INDEX_BYTES)
+    small, large = HeldSegment(None, index_bytes=1), HeldSegment(None, index_bytes=2 * MAX_INDEX_BYTES)
     bound.opened(small)
     bound.opened(large)
     assert (small.releases, large.releases) == (1, 0)
 
 
-def test_a_segment_that_opens_a_second_file_counts_once() -> None:
+def test_segment_with_two_open_files_counts_once() -> None:
     bound = OpenSegments(2)
-    first, second = Held(None), Held(None)
+    first, second = HeldSegment(None), HeldSegment(None)
     for segment in (first, second, first, second, first):
         bound.opened(segment)
 
     assert (first.releases, second.releases) == (0, 0)
 
 
-def test_a_log_that_goes_takes_only_its_own_along() -> None:
+def test_closing_log_releases_only_its_own_segments() -> None:
     bound = OpenSegments(9)
     mine, other = object(), object()
-    segments = [Held(owner) for owner in (mine, other, mine)]
+    segments = [HeldSegment(owner) for owner in (mine, other, mine)]
     for segment in segments:
         bound.opened(segment)
     bound.forget(mine)
@@ -126,8 +126,8 @@ def open_files(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_logs_that_share_a_bound_keep_so_many_segments_open_together(tmp_path: Path, most: int) -> None:
-    """Each of four logs has six segments; all are read in turn, from both ends."""
+def test_logs_with_shared_bound_keep_that_many_segments_open(tmp_path: Path, most: int) -> None:
+    """Each of four logs has six segments. All are read in turn, from both ends."""
     paths = [tmp_path / f"orders-{number}" for number in range(4)]
     for path in paths:
         make_log(path, 6, segment_bytes=BATCH_BYTES)
@@ -148,7 +148,7 @@ def test_logs_that_share_a_bound_keep_so_many_segments_open_together(tmp_path: P
     assert not shared._open
 
 
-def test_a_scan_that_runs_goes_on_though_others_need_the_files(tmp_path: Path) -> None:
+def test_running_scan_survives_release_of_its_files(tmp_path: Path) -> None:
     for number in range(2):
         make_log(tmp_path / f"{number}", 6, segment_bytes=2 * BATCH_BYTES)
     shared = OpenSegments(1)
@@ -162,7 +162,7 @@ def test_a_scan_that_runs_goes_on_though_others_need_the_files(tmp_path: Path) -
     assert seen == list(range(6))
 
 
-def test_a_log_alone_has_a_bound_of_its_own(tmp_path: Path) -> None:
+def test_lone_log_has_its_own_bound(tmp_path: Path) -> None:
     make_log(tmp_path, 6, segment_bytes=BATCH_BYTES)
     with open_reader(tmp_path, max_open_segments=2) as log:
         assert len(list(log.scan())) == 6
@@ -173,7 +173,7 @@ def test_a_log_alone_has_a_bound_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_records_carry_topic_and_partition_whichever_way_they_are_read(tmp_path: Path, read_only: bool) -> None:
+def test_every_read_returns_records_with_topic_and_partition(tmp_path: Path, read_only: bool) -> None:
     make_log(tmp_path, 9, segment_bytes=4 * BATCH_BYTES)
     with open_hosted(tmp_path, host_of(), read_only=read_only) as log:
         ways = [log.scan(), log.scan(2, 5), log.scan_reverse(), log.read(3), [log.last()], log.follow(0, timeout_ms=0)]
@@ -183,7 +183,7 @@ def test_records_carry_topic_and_partition_whichever_way_they_are_read(tmp_path:
             assert {(record.topic, record.partition) for record in found} == {SOURCE}
 
 
-def test_records_that_are_just_appended_carry_them_too(tmp_path: Path) -> None:
+def test_records_just_appended_have_topic_and_partition(tmp_path: Path) -> None:
     make_log(tmp_path, 1)
     with open_hosted(tmp_path, host_of(), compression_type="gzip") as log:
         log.append(b"x", key=b"k", headers=[("h", b"v")])
@@ -191,24 +191,24 @@ def test_records_that_are_just_appended_carry_them_too(tmp_path: Path) -> None:
         assert (record.topic, record.partition, record.offset, record.key) == ("orders", 3, 1, b"k")
 
 
-def test_a_record_that_somebody_makes_has_neither(tmp_path: Path) -> None:
+def test_new_record_has_no_topic_or_partition(tmp_path: Path) -> None:
     make_log(tmp_path, 1)
     with open_log(tmp_path) as log:
         assert (log.last().topic, log.last().partition) == (None, None)
 
 
-# ---------------------------------------------------------------- a directory that a store has made
+# ---------------------------------------------------------------- a directory that a store created
 
 
-def test_a_hosted_log_does_not_make_its_directory(tmp_path: Path) -> None:
-    """A store makes it; one that is missing was deleted, or is lost."""
+def test_hosted_log_does_not_create_its_directory(tmp_path: Path) -> None:
+    """The store creates it; a missing directory was deleted or lost."""
     for read_only in (False, True):
         with pytest.raises(NotALog):
             open_hosted(tmp_path / "missing", host_of(), read_only=read_only)
     assert not (tmp_path / "missing").exists()
 
 
-def test_a_hosted_log_notifies_its_host_of_appends_and_rolls(tmp_path: Path) -> None:
+def test_hosted_log_notifies_host_of_appends_and_rolls(tmp_path: Path) -> None:
     noted: list[str] = []
 
     class Noted(Watch):
@@ -233,7 +233,7 @@ def test_a_hosted_log_notifies_its_host_of_appends_and_rolls(tmp_path: Path) -> 
     assert noted == ["appended", "appended", "rolled", "appended", "stop"]
 
 
-# ---------------------------------------------------------------- what a broker's checkpoints say
+# ---------------------------------------------------------------- checkpoints of a broker
 
 
 def inherited(recovery_point: int, *, log_start_offset: int = 0, high_watermark: int = 0) -> Checkpoint:
@@ -247,7 +247,7 @@ def inherited(recovery_point: int, *, log_start_offset: int = 0, high_watermark:
 
 
 class Partition:
-    """A partition that a broker has left."""
+    """A partition that a broker wrote."""
 
     def __init__(self, path: Path, *, stop: str = "clean") -> None:
         self.path = path
@@ -269,14 +269,14 @@ def partition(tmp_path: Path) -> Partition:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_start_is_inherited(partition: Partition, read_only: bool) -> None:
+def test_log_start_offset_is_inherited(partition: Partition, read_only: bool) -> None:
     with partition.open(inherited(partition.end, log_start_offset=37), read_only=read_only) as log:
         assert log.log_start_offset == 37
         assert rows_of(log.scan()) == [row for row in partition.broker.rows if row.offset >= 37]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_start_hides_the_segments_below(partition: Partition, read_only: bool) -> None:
+def test_inherited_start_hides_segments_below_it(partition: Partition, read_only: bool) -> None:
     start = partition.broker.segments[1].base_offset
     with partition.open(inherited(partition.end, log_start_offset=start), read_only=read_only) as log:
         assert log.log_start_offset == start
@@ -285,8 +285,8 @@ def test_a_start_hides_the_segments_below(partition: Partition, read_only: bool)
 
 
 @pytest.mark.parametrize("start", [1, 10])
-def test_a_start_below_the_first_segment_is_no_loss(tmp_path: Path, start: int) -> None:
-    """A broker deletes by age without a line in its checkpoint; an old line may be left."""
+def test_inherited_start_below_first_segment_is_not_loss(tmp_path: Path, start: int) -> None:
+    """A broker deletes by age without updating its checkpoint, so an old line may be left."""
     partition = Partition(tmp_path / "orders-3")
     first = partition.broker.segments[0]
     for suffix in (".log", ".index", ".timeindex"):
@@ -297,7 +297,7 @@ def test_a_start_below_the_first_segment_is_no_loss(tmp_path: Path, start: int) 
             assert log.log_start_offset == kept_from
 
 
-def test_the_gaps_and_epochs_of_a_broker_are_lawful(partition: Partition) -> None:
+def test_gaps_and_epochs_of_broker_are_valid(partition: Partition) -> None:
     with partition.open(inherited(partition.end)) as log:
         assert log.leader_epoch == 9
         assert log.end_offset_for_epoch(2)[0] == 2
@@ -307,7 +307,7 @@ def test_the_gaps_and_epochs_of_a_broker_are_lawful(partition: Partition) -> Non
 
 
 @pytest.mark.parametrize("recovery_point", [0, 5, 300])
-def test_a_torn_end_above_the_recovery_point_is_cut_and_kept(partition: Partition, recovery_point: int) -> None:
+def test_torn_tail_above_inherited_recovery_point_is_cut_and_kept(partition: Partition, recovery_point: int) -> None:
     partition.cut(5)
     with partition.open(inherited(recovery_point)) as log:
         assert 300 < log.log_end_offset < partition.end
@@ -315,7 +315,7 @@ def test_a_torn_end_above_the_recovery_point_is_cut_and_kept(partition: Partitio
         assert list(partition.path.glob("*.torn"))
 
 
-def test_a_torn_end_below_the_recovery_point_is_refused_and_nothing_changes(partition: Partition) -> None:
+def test_torn_tail_below_inherited_recovery_point_is_refused(partition: Partition) -> None:
     partition.cut(5)
     before = contents(partition.path)
     with pytest.raises(LostRecords, match=f"below {partition.end} were synced"):
@@ -323,7 +323,7 @@ def test_a_torn_end_below_the_recovery_point_is_refused_and_nothing_changes(part
     assert contents(partition.path) == before
 
 
-def test_whole_batches_that_are_missing_below_the_recovery_point_are_refused(partition: Partition) -> None:
+def test_missing_batches_below_inherited_recovery_point_are_refused(partition: Partition) -> None:
     before = contents(partition.path)
     for read_only in (False, True):
         with pytest.raises(LostRecords), partition.open(inherited(partition.end + 1), read_only=read_only) as log:
@@ -331,7 +331,7 @@ def test_whole_batches_that_are_missing_below_the_recovery_point_are_refused(par
     assert contents(partition.path) == before
 
 
-def test_an_own_checkpoint_overrules_what_is_inherited(partition: Partition) -> None:
+def test_own_checkpoint_overrides_inherited_one(partition: Partition) -> None:
     with partition.open(inherited(partition.end, log_start_offset=37)) as log:
         log.append(b"ours")
     other = inherited(partition.end + 900, log_start_offset=90)
@@ -340,7 +340,7 @@ def test_an_own_checkpoint_overrules_what_is_inherited(partition: Partition) -> 
             assert (log.log_start_offset, log.log_end_offset) == (37, partition.end + 1)
 
 
-def test_the_first_open_for_writing_leaves_a_checkpoint_of_our_own(partition: Partition) -> None:
+def test_first_open_for_writing_creates_own_checkpoint(partition: Partition) -> None:
     assert read_checkpoint(QuickFiles(), str(partition.path)) is None
     with partition.open(inherited(partition.end, log_start_offset=37)):
         pass
@@ -350,17 +350,17 @@ def test_the_first_open_for_writing_leaves_a_checkpoint_of_our_own(partition: Pa
     assert (own.log_start_offset, own.recovery_point, own.foreign) == (37, partition.end, False)
 
 
-def test_a_look_leaves_none_and_changes_nothing(partition: Partition) -> None:
+def test_reader_creates_no_checkpoint_and_changes_nothing(partition: Partition) -> None:
     before = contents(partition.path)
     with partition.open(inherited(partition.end, log_start_offset=37, high_watermark=50), read_only=True) as log:
-        # A broker's watermark may be older than its log: what is there may be read.
+        # A broker's watermark may be older than its log; the rest of the log may still be read.
         assert log.high_watermark == partition.end
         assert log.recovery_point == partition.end
         assert len(list(log.scan())) > 0
     assert contents(partition.path) == before
 
 
-def test_a_reader_goes_over_to_the_checkpoint_that_a_writer_makes(partition: Partition) -> None:
+def test_reader_switches_to_checkpoint_of_writer(partition: Partition) -> None:
     with partition.open(inherited(partition.end), read_only=True) as reader:
         assert reader.log_start_offset == 0
         with partition.open(inherited(partition.end)) as writer:
@@ -371,7 +371,7 @@ def test_a_reader_goes_over_to_the_checkpoint_that_a_writer_makes(partition: Par
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_a_brokers_old_format_is_refused_and_not_cut(partition: Partition, has_checkpoint: bool) -> None:
+def test_old_format_of_broker_is_refused_and_not_cut(partition: Partition, has_checkpoint: bool) -> None:
     data = bytearray(partition.active.read_bytes())
     data[16] = 1  # the magic byte of the first batch
     partition.active.write_bytes(data)
@@ -381,8 +381,8 @@ def test_a_brokers_old_format_is_refused_and_not_cut(partition: Partition, has_c
     assert contents(partition.path) == before
 
 
-def test_an_empty_partition_begins_where_the_checkpoint_says(tmp_path: Path) -> None:
-    """Every segment was deleted by age, and the broker's empty one is at the end."""
+def test_empty_partition_starts_at_inherited_offset(tmp_path: Path) -> None:
+    """Every segment was deleted by age, and the broker's empty one is at the end offset."""
     path = tmp_path / "orders-3"
     path.mkdir()
     for suffix in (".log", ".index", ".timeindex"):
@@ -396,27 +396,27 @@ def test_an_empty_partition_begins_where_the_checkpoint_says(tmp_path: Path) -> 
     assert (path / names.CHECKPOINT).exists()
 
 
-# ---------------------------------------------------------------- files that go while they are used
+# ---------------------------------------------------------------- files released while in use
 
 
 class EvictingFiles(QuickFiles):
-    """The real disk, and another thread that needs the room just before every look at a file."""
+    """The real disk, but before every access to a file, another thread opens a segment and releases this one."""
 
     def __init__(self, bound: OpenSegments) -> None:
         self.bound = bound
 
     def size(self, handle: int) -> int:
-        self.bound.opened(Held(None))
+        self.bound.opened(HeldSegment(None))
         return super().size(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        self.bound.opened(Held(None))
+        self.bound.opened(HeldSegment(None))
         return super().read(handle, size, position)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_file_is_not_closed_under_whoever_just_uses_it(tmp_path: Path, read_only: bool) -> None:
-    """Threads that read other partitions need the room at any moment: what is in use stays open for its user."""
+def test_file_in_use_is_not_closed(tmp_path: Path, read_only: bool) -> None:
+    """Threads that read other partitions may need the room at any moment. A file in use stays open for its user."""
     make_log(tmp_path, 9, segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
     bound = OpenSegments(1)
     with (LogReader if read_only else Log)(

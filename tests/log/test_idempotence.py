@@ -1,4 +1,4 @@
-"""Producers that number their records, in a log: written once, through rolls, reopens, crashes and truncations."""
+"""Producers that number their records: each batch is written once, through rolls, reopens, crashes and truncations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from seeklog.log.side.producer_snapshot import decode_snapshot
 from seeklog.record.batch import encode_batch
 
 DAY_MS = 24 * 3600 * 1000
-# A header and two records: three batches to a segment.
+# A header and two records: three batches in a segment.
 SEGMENT = {"segment_bytes": 300}
 
 
-def place(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> ProducerSequence:
+def sequence_at(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> ProducerSequence:
     return ProducerSequence(producer_id=producer_id, epoch=epoch, sequence=sequence)
 
 
@@ -48,8 +48,10 @@ def records(sequence: int, count: int = 2) -> list[Record]:
 
 
 def append(log: Log, sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0) -> range:
-    """Append records whose values tell their sequences."""
-    return log.append_many(records(sequence, count), producer=place(sequence, producer_id=producer_id, epoch=epoch))
+    """Append records whose values contain their sequences."""
+    return log.append_many(
+        records(sequence, count), producer=sequence_at(sequence, producer_id=producer_id, epoch=epoch)
+    )
 
 
 def raw_of(sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0, **settings: Any) -> bytes:
@@ -63,7 +65,7 @@ def snapshots(directory: Path) -> list[int]:
 
 
 class Watching(PathFiles):
-    """The real disk, which notes the kinds of files that are read."""
+    """The real disk, which records the suffixes of the files that are read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +92,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 @pytest.mark.id("producer-repeats-a-batch")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_a_repeated_batch_is_acknowledged_with_its_first_offset_and_written_once(
-    tmp_path: Path, codec: str, flush: str
-) -> None:
+def test_repeated_batch_is_written_once_and_gets_old_offsets(tmp_path: Path, codec: str, flush: str) -> None:
     with open_log(tmp_path, compression_type=codec, flush=flush) as log:
         log.append(b"somebody else's")
         assert append(log, 0) == range(1, 3)
@@ -108,14 +108,14 @@ def test_a_repeated_batch_is_acknowledged_with_its_first_offset_and_written_once
         assert append(log, 4) == range(6, 8)
 
 
-def test_single_records_are_numbered_too(log: Log) -> None:
-    assert log.append(b"a", producer=place(0)) == 0
-    assert log.append(b"a", producer=place(0)) == 0
-    assert log.append(b"b", producer=place(1), key=b"k", timestamp_ms=5) == 1
+def test_single_records_are_numbered(log: Log) -> None:
+    assert log.append(b"a", producer=sequence_at(0)) == 0
+    assert log.append(b"a", producer=sequence_at(0)) == 0
+    assert log.append(b"b", producer=sequence_at(1), key=b"k", timestamp_ms=5) == 1
     assert [(record.key, record.value) for record in log.scan()] == [(None, b"a"), (b"k", b"b")]
 
 
-def test_batches_carry_their_producer(log: Log) -> None:
+def test_batch_header_contains_producer(log: Log) -> None:
     append(log, 5, producer_id=2**62, epoch=3)
     (batch,) = log.read_batches(0)
     header = batch.header
@@ -127,7 +127,7 @@ def test_batches_carry_their_producer(log: Log) -> None:
     ("sequence", "epoch", "expected"),
     [(6, 1, OutOfOrderSequence), (1, 1, DuplicateSequence), (0, 0, ProducerFenced), (4, 2, OutOfOrderSequence)],
 )
-def test_what_is_refused_changes_nothing(tmp_path: Path, sequence: int, epoch: int, expected: type[Exception]) -> None:
+def test_refused_batch_changes_nothing(tmp_path: Path, sequence: int, epoch: int, expected: type[Exception]) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         append(log, 0, epoch=1)
         append(log, 2, epoch=1)
@@ -143,17 +143,17 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, sequence: int, epoch: i
         assert log.log_end_offset == 5
 
 
-def test_batches_of_many_producers_come_in_one_append(log: Log) -> None:
+def test_one_append_may_have_batches_of_many_producers(log: Log) -> None:
     raw = raw_of(0) + raw_of(0, 3, producer_id=8) + raw_of(2) + encode_batch(records(0))
     assert log.append_batches(raw) == range(9)
-    assert log.next_sequence(7) == place(4)
-    assert log.next_sequence(8) == place(3, producer_id=8)
+    assert log.next_sequence(7) == sequence_at(4)
+    assert log.next_sequence(8) == sequence_at(3, producer_id=8)
     assert log.next_sequence(9) is None
     with pytest.raises(DuplicateSequence):
         log.append_batches(raw)
 
 
-def test_a_batch_that_found_no_room_was_not_written(tmp_path: Path) -> None:
+def test_batch_refused_by_full_disk_may_be_sent_again(tmp_path: Path) -> None:
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".log")
     with open_log(tmp_path, files=files) as log:
         append(log, 0)
@@ -165,7 +165,7 @@ def test_a_batch_that_found_no_room_was_not_written(tmp_path: Path) -> None:
         assert append(log, 2) == range(2, 4)
 
 
-def test_a_batch_that_is_too_large_is_not_noted(tmp_path: Path) -> None:
+def test_batch_that_is_too_large_is_not_remembered(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=200) as log:
         with pytest.raises(UsageError, match="200"):
             append(log, 0, count=20)
@@ -173,7 +173,7 @@ def test_a_batch_that_is_too_large_is_not_noted(tmp_path: Path) -> None:
         append(log, 0)
 
 
-def test_the_time_of_the_append_counts_where_the_log_stamps(tmp_path: Path) -> None:
+def test_append_time_decides_expiration_if_log_stamps_records(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, message_timestamp_type="LogAppendTime") as log:
         clock.advance(5000)
@@ -190,7 +190,7 @@ def snapshot_at(directory: Path, offset: int) -> list[Any]:
 # Closing, rolling, opening
 
 
-def test_a_log_without_producers_has_no_snapshots_and_opens_without_looking_for_any(tmp_path: Path) -> None:
+def test_log_without_producers_neither_writes_nor_reads_snapshots(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         fill(log, 30)
     assert not snapshots(tmp_path)
@@ -201,7 +201,7 @@ def test_a_log_without_producers_has_no_snapshots_and_opens_without_looking_for_
     assert not files.seen & {".log", ".snapshot"}
 
 
-def test_a_snapshot_is_written_where_a_segment_begins_and_where_the_log_is_closed(tmp_path: Path) -> None:
+def test_snapshot_is_written_on_roll_and_on_close(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
@@ -213,24 +213,24 @@ def test_a_snapshot_is_written_where_a_segment_begins_and_where_the_log_is_close
     assert snapshots(tmp_path) == [*bases[1:], 16]
     with open_log(tmp_path, **SEGMENT) as log:
         append(log, 16, count=1)
-    assert snapshots(tmp_path) == [*segment_bases(tmp_path)[1:], 17], "the one in between is of no use any more"
+    assert snapshots(tmp_path) == [*segment_bases(tmp_path)[1:], 17], "the snapshot in between is obsolete"
 
 
 @pytest.mark.id("producer-known-after-open")
-def test_a_clean_open_reads_one_snapshot_and_no_batch(tmp_path: Path) -> None:
+def test_clean_open_reads_one_snapshot_and_no_batch(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
 
     files = Watching()
     with open_log(tmp_path, files=files, **SEGMENT) as log:
-        assert log.next_sequence(7) == place(16)
+        assert log.next_sequence(7) == sequence_at(16)
         assert append(log, 14) == range(14, 16), "the last batch is in the snapshot"
         assert ".log" not in files.seen
         assert ".snapshot" in files.seen
 
 
-def test_nothing_is_written_where_nothing_has_happened(tmp_path: Path) -> None:
+def test_close_without_changes_writes_nothing(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         append(log, 0)
     files = CountingFiles()
@@ -241,7 +241,7 @@ def test_nothing_is_written_where_nothing_has_happened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rolls", [False, True])
 @pytest.mark.parametrize("flushes", [False, True])
-def test_a_killed_writer_is_remembered_by_its_batches(tmp_path: Path, rolls: bool, flushes: bool) -> None:
+def test_producers_are_known_from_batches_after_crash(tmp_path: Path, rolls: bool, flushes: bool) -> None:
     settings = SEGMENT if rolls else {}
     with open_log(tmp_path / "log", **settings) as log:
         for sequence in range(0, 16, 2):
@@ -261,7 +261,7 @@ def test_a_killed_writer_is_remembered_by_its_batches(tmp_path: Path, rolls: boo
 
 @pytest.mark.id("producer-snapshot-damaged")
 @pytest.mark.parametrize("damage", [b"", b"\0" * 56, b"not a snapshot"], ids=["empty", "zeros", "foreign"])
-def test_a_damaged_snapshot_is_passed_over_and_told_once(
+def test_damaged_snapshot_is_skipped_and_logged_once(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
@@ -271,17 +271,17 @@ def test_a_damaged_snapshot_is_passed_over_and_told_once(
         path.write_bytes(damage)
     with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
         assert log.recovery.clean
-        assert log.next_sequence(7) == place(16)
-        assert append(log, 8) == range(8, 10), "more is known than a snapshot tells"
+        assert log.next_sequence(7) == sequence_at(16)
+        assert append(log, 8) == range(8, 10), "the batches show more than a snapshot holds"
         append(log, 16)
     caplog.clear()
     with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
-        assert log.next_sequence(7) == place(18)
+        assert log.next_sequence(7) == sequence_at(18)
     assert not caplog.records
 
 
 @pytest.mark.id("producer-snapshots-lost")
-def test_lost_snapshots_are_made_up_for_by_the_log(tmp_path: Path) -> None:
+def test_lost_snapshots_are_replaced_by_batches_in_log(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
@@ -292,8 +292,8 @@ def test_lost_snapshots_are_made_up_for_by_the_log(tmp_path: Path) -> None:
         assert append(log, 14) == range(14, 16)
 
 
-def test_a_checkpoint_that_says_nothing_of_producers_has_the_log_read_once(tmp_path: Path) -> None:
-    """Goal: a log of an earlier seeklog, where batches of producers were appended unseen."""
+def test_log_is_read_once_if_checkpoint_does_not_mention_producers(tmp_path: Path) -> None:
+    """Goal: an earlier seeklog may have appended batches of producers without keeping track."""
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_says_nothing_of_producers_has_the_log_read_once(tmp_p
     assert known.has_producers
 
 
-def test_an_idle_producer_is_forgotten_and_so_is_its_snapshot(tmp_path: Path) -> None:
+def test_idle_producer_and_its_snapshot_expire(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock) as log:
         append(log, 0)
@@ -328,7 +328,7 @@ def test_an_idle_producer_is_forgotten_and_so_is_its_snapshot(tmp_path: Path) ->
         assert append(log, 8) == range(3, 5)
 
 
-def test_how_long_producers_are_remembered_is_configured(tmp_path: Path) -> None:
+def test_expiration_of_producers_is_configurable(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, producer_id_expiration_ms=1000) as log:
         append(log, 0)
@@ -336,29 +336,29 @@ def test_how_long_producers_are_remembered_is_configured(tmp_path: Path) -> None
         append(log, 8)
 
 
-# What takes records away
+# Deleting and truncating
 
 
 @pytest.mark.parametrize("end", range(0, 16, 2))
-def test_a_truncated_log_knows_what_it_knew_at_that_end(tmp_path: Path, end: int) -> None:
+def test_truncated_log_knows_producers_as_of_its_new_end(tmp_path: Path, end: int) -> None:
     home = tmp_path / "log"
     with open_log(home, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
             append(log, sequence)
         log.flush()
         assert log.truncate_to(end) == end
-        assert log.next_sequence(7) == (place(end) if end else None)
+        assert log.next_sequence(7) == (sequence_at(end) if end else None)
         assert [offset for offset in snapshots(home) if offset > end] == []
         if end:
             assert append(log, end - 2) == range(end - 2, end)
         assert append(log, end, epoch=1 if end == 0 else 0) == range(end, end + 2)
         left = crashed_copy(home, tmp_path / "left")
     with open_log(left, **SEGMENT) as log:
-        assert log.next_sequence(7) == place(end + 2, epoch=1 if end == 0 else 0)
+        assert log.next_sequence(7) == sequence_at(end + 2, epoch=1 if end == 0 else 0)
 
 
 def test_producers_outlive_their_records(tmp_path: Path) -> None:
-    """Goal: retention takes records, and not what keeps them from being written again."""
+    """Goal: retention deletes records, but not the state that prevents their repetition."""
     home = tmp_path / "log"
     with open_log(home, **SEGMENT) as log:
         for sequence in range(0, 8, 2):
@@ -376,10 +376,10 @@ def test_producers_outlive_their_records(tmp_path: Path) -> None:
 
 @pytest.mark.id("producer-known-after-emptying")
 @pytest.mark.parametrize("way", ["deleted", "cut"])
-def test_a_producer_is_known_though_a_log_was_emptied_and_rolled_before_a_crash(tmp_path: Path, way: str) -> None:
-    """The segment with its records was the active one when all went, so that nothing below it was to be kept.
+def test_producer_is_known_after_log_was_emptied_rolled_and_crashed(tmp_path: Path, way: str) -> None:
+    """The segment with the producer's records was the active one when everything was deleted, so nothing was below it.
 
-    With the next roll it lay wholly below the start, and recovery dropped it without a look.
+    After the next roll it is wholly below the log start offset, and recovery drops it unread.
     """
     home = tmp_path / "log"
     with open_log(home, **SEGMENT) as log:
@@ -397,7 +397,7 @@ def test_a_producer_is_known_though_a_log_was_emptied_and_rolled_before_a_crash(
         assert append(log, 0) == range(2)
 
 
-def test_an_emptied_log_that_has_no_room_for_a_snapshot_of_producers_does_not_roll(tmp_path: Path) -> None:
+def test_emptied_log_does_not_roll_without_room_for_snapshot(tmp_path: Path) -> None:
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp")
     with open_log(tmp_path, files=files, **SEGMENT) as log:
         append(log, 0)
@@ -413,7 +413,7 @@ def test_an_emptied_log_that_has_no_room_for_a_snapshot_of_producers_does_not_ro
         assert append(log, 0) == range(2)
 
 
-def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -> None:
+def test_snapshots_of_deleted_segments_are_removed_except_newest(tmp_path: Path) -> None:
     home = tmp_path / "log"
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp", lasting=True)
     with open_log(home, files=files, **SEGMENT) as log:
@@ -428,13 +428,13 @@ def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -
         assert segment_bases(home)[0] > first
         left = crashed_copy(home, tmp_path / "left")
     with open_log(left, **SEGMENT) as log:
-        assert log.next_sequence(7) == place(first), "as far as the disk had room for it"
+        assert log.next_sequence(7) == sequence_at(first), "the state of the last snapshot that found room"
     with open_log(home, **SEGMENT) as log:
         assert log.next_sequence(7) is not None
 
 
-def test_a_failed_log_is_opened_anew_and_the_batch_repeated(tmp_path: Path) -> None:
-    """Goal: who does not know whether a batch was written sends it again, and it is there once."""
+def test_batch_may_be_repeated_after_failed_log_is_reopened(tmp_path: Path) -> None:
+    """Goal: a producer that does not know whether a batch was written sends it again, and it is in the log once."""
     files = FaultyFiles(QuickFiles(), methods={"sync"}, error=errno.EIO, only=".log")
     with open_log(tmp_path, files=files, flush="batch") as log:
         append(log, 0)
@@ -446,19 +446,19 @@ def test_a_failed_log_is_opened_anew_and_the_batch_repeated(tmp_path: Path) -> N
         assert values(log.scan()) == [value_of(number) for number in range(4)]
 
 
-def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
+def test_last_offsets_of_producers_are_known(log: Log) -> None:
     append(log, 0)
     append(log, 0, producer_id=8)
     append(log, 2)
     assert log._partition.producers.last_offsets() == {7: 5, 8: 3}
 
 
-def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
-    """Goal: only the segments that are to go tell of the producer, where the snapshot that a roll writes was lost."""
+def test_nothing_is_deleted_if_producer_snapshot_cannot_be_written(tmp_path: Path) -> None:
+    """Goal: if the snapshot of the roll was lost, only the segments to be deleted contain the producer."""
     files = FailingFiles("write", names.SNAPSHOT, error=errno.EIO)
     settings = {"segment_bytes": 3 * BATCH_BYTES}
     with open_log(tmp_path, files=files, **settings) as log:
-        log.append_many(records(0, 1), producer=place(0))
+        log.append_many(records(0, 1), producer=sequence_at(0))
         fill(log, 11)
     for path in tmp_path.glob(f"*{names.SNAPSHOT}"):
         path.unlink()
@@ -468,15 +468,15 @@ def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothi
             log.delete_before(8)
         files.fails = False
     with open_log(tmp_path, files=files, **settings) as log:
-        assert (log.log_start_offset, log.next_sequence(7)) == (0, place(1))
+        assert (log.log_start_offset, log.next_sequence(7)) == (0, sequence_at(1))
         assert log.delete_before(8) == 2
-        assert log.next_sequence(7) == place(1)
+        assert log.next_sequence(7) == sequence_at(1)
     with open_log(tmp_path, files=files, **settings) as log:
-        assert log.next_sequence(7) == place(1)
+        assert log.next_sequence(7) == sequence_at(1)
 
 
-def test_an_emptied_log_rolls_without_a_look_at_what_was_deleted(tmp_path: Path) -> None:
-    """Goal: what nobody wants any more may be damaged; what is known of producers is kept all the same."""
+def test_emptied_log_rolls_without_reading_deleted_records(tmp_path: Path) -> None:
+    """Goal: deleted records may be damaged, and the producer state is kept all the same."""
     with open_log(tmp_path / "log", **SEGMENT) as log:
         append(log, 0)
         log.delete_before(2)

@@ -1,4 +1,4 @@
-"""Both indexes: their own verbs, and what a log writes into them by Kafka's rule."""
+"""Both indexes: their operations, and the entries that a log writes by Kafka's rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INT32_MAX = 2**31 - 1
 
 
 def offset_index(count: int, base_offset: int = 100) -> OffsetIndex:
-    """Entries for every third offset, ten bytes of log each: (103, 30), (106, 60), ..."""
+    """Return entries for every third offset, ten bytes of log each: (103, 30), (106, 60), ..."""
     return OffsetIndex(
         base_offset, b"".join(OFFSET_ENTRY.pack(3 * number, 30 * number) for number in range(1, count + 1))
     )
@@ -39,7 +39,7 @@ def time_index(count: int, base_offset: int = 100) -> TimeIndex:
 # ---------------------------------------------------------------- the offset index
 
 
-def test_an_empty_offset_index_leads_to_the_start_of_the_segment() -> None:
+def test_lookup_in_empty_offset_index_gives_start_of_segment() -> None:
     index = OffsetIndex(100, b"")
 
     assert (len(index), list(index)) == (0, [])
@@ -47,7 +47,7 @@ def test_an_empty_offset_index_leads_to_the_start_of_the_segment() -> None:
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_a_lookup_gives_the_last_entry_at_or_below_the_offset(count: int) -> None:
+def test_lookup_gives_last_entry_at_or_below_offset(count: int) -> None:
     index = offset_index(count)
 
     for offset in range(95, 130):
@@ -56,24 +56,24 @@ def test_a_lookup_gives_the_last_entry_at_or_below_the_offset(count: int) -> Non
         assert index.floor(offset) == len(below) - 1
 
 
-def test_offset_entries_are_kafkas_bytes() -> None:
+def test_offset_entries_have_kafka_format() -> None:
     assert bytes(offset_index(2).table) == struct.pack(">iiii", 3, 30, 6, 60)
 
 
-def test_an_entry_is_found_by_its_number() -> None:
+def test_entry_is_found_by_its_number() -> None:
     assert offset_index(5)[4] == OffsetEntry(115, 150)
     assert time_index(5)[4] == TimeEntry(START_MS + 50, 115)
 
 
 @pytest.mark.parametrize("number", [-1, 5, 100])
-def test_an_entry_that_is_not_there_is_an_index_error(number: int) -> None:
+def test_number_out_of_range_raises_index_error(number: int) -> None:
     with pytest.raises(IndexError):
         offset_index(5)[number]
     with pytest.raises(IndexError):
         time_index(5)[number]
 
 
-def test_the_largest_fields_are_found() -> None:
+def test_largest_field_values_are_found() -> None:
     index = OffsetIndex(100, OFFSET_ENTRY.pack(INT32_MAX, INT32_MAX))
 
     assert index.lookup(2**40) == OffsetEntry(100 + INT32_MAX, INT32_MAX)
@@ -82,14 +82,14 @@ def test_the_largest_fields_are_found() -> None:
 # ---------------------------------------------------------------- the time index
 
 
-def test_an_empty_time_index_knows_no_time() -> None:
+def test_empty_time_index_finds_nothing() -> None:
     index = TimeIndex(100, b"")
 
     assert (len(index), list(index), index.lookup(START_MS)) == (0, [], None)
 
 
 @pytest.mark.parametrize("count", range(6))
-def test_a_lookup_by_time_gives_the_last_entry_at_or_before_it(count: int) -> None:
+def test_lookup_by_time_gives_last_entry_at_or_before_it(count: int) -> None:
     index = time_index(count)
 
     for time_ms in range(START_MS - 5, START_MS + 75):
@@ -97,15 +97,15 @@ def test_a_lookup_by_time_gives_the_last_entry_at_or_before_it(count: int) -> No
         assert index.lookup(time_ms) == (before[-1] if before else None)
 
 
-def test_time_entries_are_kafkas_bytes() -> None:
+def test_time_entries_have_kafka_format() -> None:
     assert bytes(time_index(2).table) == struct.pack(">qiqi", START_MS + 10, 3, START_MS + 20, 6)
 
 
-# ---------------------------------------------------------------- what a broker is still writing
+# ---------------------------------------------------------------- files that a broker is writing
 
 
-def test_an_entry_that_a_broker_has_written_half_of_is_left_out(tmp_path: Path) -> None:
-    """Its first field is there, and behind it the zeros of the room that the broker has made."""
+def test_entry_half_written_by_broker_is_left_out(tmp_path: Path) -> None:
+    """Its first field is written, followed by the zeros that the broker has preallocated."""
     path = tmp_path / "index"
     for entry, table, half in (
         (OFFSET_ENTRY, bytes(offset_index(2).table), struct.pack(">i", 9)),
@@ -115,7 +115,7 @@ def test_an_entry_that_a_broker_has_written_half_of_is_left_out(tmp_path: Path) 
         assert read_entries(QuickFiles(), str(path), entry) == table
 
 
-def test_a_first_time_entry_may_name_the_first_offset(tmp_path: Path) -> None:
+def test_first_time_entry_may_name_first_offset(tmp_path: Path) -> None:
     path = tmp_path / "index"
     path.write_bytes(TIME_ENTRY.pack(START_MS, 0) + bytes(100))
 
@@ -126,16 +126,14 @@ def test_a_first_time_entry_may_name_the_first_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("interval", "indexed"), [(2 * BATCH_BYTES - 1, 2), (2 * BATCH_BYTES, 3)])
-def test_an_entry_is_written_when_more_than_the_interval_has_passed(
-    tmp_path: Path, interval: int, indexed: int
-) -> None:
-    """Two batches are exactly 2 * BATCH_BYTES: that is not more."""
+def test_entry_is_written_after_more_than_one_interval(tmp_path: Path, interval: int, indexed: int) -> None:
+    """Two batches have exactly 2 * BATCH_BYTES, which is not more than the interval."""
     make_log(tmp_path, 20, index_interval_bytes=interval)
 
     assert offset_entries(tmp_path) == [(n, n * BATCH_BYTES) for n in range(indexed, 20, indexed)]
 
 
-def test_the_first_batch_of_every_segment_has_no_entry(tmp_path: Path) -> None:
+def test_first_batch_of_every_segment_has_no_entry(tmp_path: Path) -> None:
     make_log(tmp_path, 9, index_interval_bytes=0, segment_bytes=3 * BATCH_BYTES)
 
     assert segment_bases(tmp_path) == [0, 3, 6]
@@ -144,7 +142,7 @@ def test_the_first_batch_of_every_segment_has_no_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("index-entries")
-def test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts(tmp_path: Path) -> None:
+def test_entry_holds_last_offset_and_position_of_its_batch(tmp_path: Path) -> None:
     with open_log(tmp_path, index_interval_bytes=0, initial_offset=5000) as log:
         log.append_many([Record(b"")] * 4)
         size = (tmp_path / f"{5000:020d}.log").stat().st_size
@@ -154,14 +152,14 @@ def test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts(t
 
 
 @pytest.mark.parametrize("every", [1, 3, 10])
-def test_an_interval_of_records_writes_entries_by_count(tmp_path: Path, every: int) -> None:
-    """The bytes alone would give none: 40 batches are below 4096."""
+def test_record_interval_writes_entries_by_count(tmp_path: Path, every: int) -> None:
+    """By bytes alone there would be no entry: 40 batches are below 4096."""
     make_log(tmp_path, 40, index_interval_records=every)
 
     assert offset_entries(tmp_path) == [(n, n * BATCH_BYTES) for n in range(every, 40, every)]
 
 
-def test_records_of_large_batches_count_one_by_one(tmp_path: Path) -> None:
+def test_record_interval_counts_records_not_batches(tmp_path: Path) -> None:
     with open_log(tmp_path, index_interval_records=10) as log:
         for _ in range(6):
             log.append_many([Record(b"")] * 5)
@@ -170,7 +168,7 @@ def test_records_of_large_batches_count_one_by_one(tmp_path: Path) -> None:
     assert [offset for offset, _ in offset_entries(tmp_path)] == [14, 24]
 
 
-def test_a_time_entry_is_written_only_when_the_largest_timestamp_grew(tmp_path: Path) -> None:
+def test_time_entry_is_written_only_if_largest_timestamp_grew(tmp_path: Path) -> None:
     with open_log(tmp_path, index_interval_bytes=0) as log:
         for step in (0, 50, 40, 50, 60):
             log.append(b"", timestamp_ms=START_MS + step)
@@ -179,8 +177,8 @@ def test_a_time_entry_is_written_only_when_the_largest_timestamp_grew(tmp_path: 
     assert time_entries(tmp_path) == [(START_MS + 50, 1), (START_MS + 60, 4)]
 
 
-def test_a_time_entry_names_the_batch_that_had_the_largest_timestamp(tmp_path: Path) -> None:
-    """It is written with a later batch's offset entry, but it is not that batch's time."""
+def test_time_entry_names_batch_with_largest_timestamp(tmp_path: Path) -> None:
+    """It is written together with a later batch's offset entry, but has the time of this batch."""
     with open_log(tmp_path, index_interval_records=3) as log:
         for step in (0, 70, 10, 20):
             log.append(b"", timestamp_ms=START_MS + step)
@@ -189,7 +187,7 @@ def test_a_time_entry_names_the_batch_that_had_the_largest_timestamp(tmp_path: P
     assert time_entries(tmp_path) == [(START_MS + 70, 1)]
 
 
-def test_the_largest_timestamp_is_in_the_time_index_after_a_close(tmp_path: Path) -> None:
+def test_largest_timestamp_is_in_time_index_after_close(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         for step in (0, 70, 10):
             log.append(b"", timestamp_ms=START_MS + step)
@@ -198,7 +196,7 @@ def test_the_largest_timestamp_is_in_the_time_index_after_a_close(tmp_path: Path
     assert time_entries(tmp_path) == [(START_MS + 70, 1)]
 
 
-def test_the_largest_timestamp_is_in_the_time_index_after_a_roll(tmp_path: Path) -> None:
+def test_largest_timestamp_is_in_time_index_after_roll(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES) as log:
         fill(log, 4)
 
@@ -206,8 +204,8 @@ def test_the_largest_timestamp_is_in_the_time_index_after_a_roll(tmp_path: Path)
         assert segment_bases(tmp_path) == [0, 3]
 
 
-def test_entries_go_on_after_a_clean_close_as_if_there_had_been_none(tmp_path: Path) -> None:
-    """Bytes and records since the last entry are remembered; the entry of the close itself stays."""
+def test_clean_close_does_not_change_later_index_entries(tmp_path: Path) -> None:
+    """Bytes and records since the last entry are remembered. The time entry of the close stays."""
     make_log(tmp_path / "one", 50, index_interval_bytes=7 * BATCH_BYTES)
     for _ in range(10):
         with open_log(tmp_path / "many", index_interval_bytes=7 * BATCH_BYTES) as log:
@@ -216,7 +214,7 @@ def test_entries_go_on_after_a_clean_close_as_if_there_had_been_none(tmp_path: P
     assert offset_entries(tmp_path / "many") == offset_entries(tmp_path / "one")
 
 
-def test_without_records_there_are_no_entries(tmp_path: Path) -> None:
+def test_log_without_records_has_no_entries(tmp_path: Path) -> None:
     make_log(tmp_path, 0)
 
     assert offset_entries(tmp_path) == time_entries(tmp_path) == []

@@ -1,4 +1,4 @@
-"""`inspect_partition`: whether a partition's files are what was written, and what is told where they are not."""
+"""`inspect_partition`: findings for files that are not as they were written, and no findings for sound ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Segments 0 and 10, sealed, of ten batches each, and 20 with five. Every batch but the first has its entries."""
+    """Sealed segments 0 and 10 of ten batches each, and 20 with five. Every batch but the first of each is indexed."""
     directory = tmp_path_factory.mktemp("pristine") / "log"
     make_log(directory, 25, index_interval_bytes=0, segment_bytes=SEGMENT_BATCHES * BATCH_BYTES)
     return directory
@@ -50,7 +50,7 @@ def inspect(directory: Path, config: LogConfig = CONFIG) -> list[Finding]:
     return findings
 
 
-def told(findings: list[Finding]) -> list[tuple[str, str, str, int | None]]:
+def reported(findings: list[Finding]) -> list[tuple[str, str, str, int | None]]:
     return [(f.kind.value, f.severity.value, os.path.basename(f.path), f.position) for f in findings]
 
 
@@ -77,16 +77,16 @@ def at(batch: int) -> int:
     return batch * BATCH_BYTES
 
 
-def test_a_sound_log_gives_no_finding(log: Path) -> None:
+def test_sound_log_has_no_findings(log: Path) -> None:
     assert inspect(log) == []
 
 
-def test_a_log_with_nothing_in_it_gives_no_finding(tmp_path: Path) -> None:
+def test_empty_log_has_no_findings(tmp_path: Path) -> None:
     make_log(tmp_path / "log", 0)
     assert inspect(tmp_path / "log") == []
 
 
-# What is done to the log, and what must be told: kind, severity, file, position. Each damage is told once.
+# A damage to the log, and its expected findings: kind, severity, file, position. Each damage is reported once.
 DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int | None]]]] = {
     "a bit of a record": (lambda d: flip(d, file(0), at(4) + 70), [("crc", "error", file(0), at(4))]),
     "a bit of a record of the first batch": (lambda d: flip(d, file(0), 70), [("crc", "error", file(0), 0)]),
@@ -207,20 +207,20 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int
 
 
 @pytest.mark.parametrize("way", DAMAGES)
-def test_a_damage_is_told_once_with_file_and_byte(log: Path, way: str) -> None:
+def test_damage_is_reported_once_with_file_and_position(log: Path, way: str) -> None:
     damage, expected = DAMAGES[way]
     damage(log)
 
-    assert told(inspect(log)) == expected
+    assert reported(inspect(log)) == expected
 
 
 @pytest.mark.parametrize(
     ("kept", "again", "kind", "batch"), [(2, 3, Kind.GAP, 2), (3, 2, Kind.OVERLAP, 3)], ids=["taken out", "twice"]
 )
-def test_a_batch_too_few_or_too_many_is_told_where_it_begins(
+def test_missing_or_duplicate_batch_is_reported_at_its_position(
     log: Path, kept: int, again: int, kind: Kind, batch: int
 ) -> None:
-    """The index is then wrong, too: the batches behind have moved."""
+    """The index is then wrong, too, because the later batches have moved."""
     raw = (log / file(20)).read_bytes()
     (log / file(20)).write_bytes(raw[: at(kept)] + raw[at(again) :])
 
@@ -230,7 +230,7 @@ def test_a_batch_too_few_or_too_many_is_told_where_it_begins(
     assert {other.kind for other in others} <= {Kind.INDEX, Kind.TIME_INDEX}
 
 
-def test_a_segment_that_is_missing_is_told_by_the_offsets_that_are(log: Path) -> None:
+def test_missing_segment_is_reported_with_missing_offsets(log: Path) -> None:
     for path in log.glob(f"{10:020d}.*"):
         path.unlink()
 
@@ -241,8 +241,8 @@ def test_a_segment_that_is_missing_is_told_by_the_offsets_that_are(log: Path) ->
     ]
 
 
-def test_the_index_of_another_segment_is_told(log: Path) -> None:
-    """Both indexes have as many entries, and those say the same but for the timestamps."""
+def test_index_of_another_segment_is_reported(log: Path) -> None:
+    """Both have the same number of entries, equal except for the timestamps."""
     for suffix in (".index", ".timeindex"):
         shutil.copy(log / file(10, suffix), log / file(0, suffix))
     patch(log, file(0, ".timeindex"), 0, struct.pack(">q", START_MS - 5))
@@ -250,7 +250,7 @@ def test_the_index_of_another_segment_is_told(log: Path) -> None:
     assert {finding.kind for finding in inspect(log)} == {Kind.TIME_INDEX}
 
 
-def test_what_lies_behind_a_damage_is_counted(log: Path) -> None:
+def test_whole_batches_after_damage_are_counted(log: Path) -> None:
     flip(log, file(0), at(4) + 70)
 
     (finding,) = inspect(log)
@@ -260,8 +260,8 @@ def test_what_lies_behind_a_damage_is_counted(log: Path) -> None:
     assert f"5 whole batches with 5 records follow, from byte {at(5)} on" in finding.detail
 
 
-def test_every_flipped_bit_of_a_sealed_log_is_found_in_its_batch(log: Path) -> None:
-    """Goal: each bit of the file, one at a time. A leader epoch is covered by the seal alone, which names no byte."""
+def test_every_flipped_bit_of_sealed_log_is_found_in_its_batch(log: Path) -> None:
+    """Goal: each byte of the file. Only the seal covers a leader epoch, so its damage has no position."""
     whole = (log / file(0)).read_bytes()
     for position in range(len(whole)):
         patch(log, file(0), position, bytes([whole[position] ^ 1 << position % 8]))
@@ -278,7 +278,7 @@ def test_every_flipped_bit_of_a_sealed_log_is_found_in_its_batch(log: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".seal"])
-def test_every_flipped_bit_beside_a_sealed_log_is_found_in_its_file(log: Path, suffix: str) -> None:
+def test_every_flipped_bit_of_side_files_is_found_in_its_file(log: Path, suffix: str) -> None:
     name = file(10, suffix)
     whole = (log / name).read_bytes()
     for position in range(len(whole)):
@@ -288,7 +288,7 @@ def test_every_flipped_bit_beside_a_sealed_log_is_found_in_its_file(log: Path, s
         patch(log, name, position, whole[position : position + 1])
 
 
-def test_a_sealed_segment_that_is_cut_anywhere_is_told_where_it_ends(log: Path) -> None:
+def test_truncated_sealed_segment_is_reported_at_its_end(log: Path) -> None:
     for size in reversed(range(SEGMENT_BATCHES * BATCH_BYTES)):
         cut(log, file(0), size)
 
@@ -298,7 +298,7 @@ def test_a_sealed_segment_that_is_cut_anywhere_is_told_where_it_ends(log: Path) 
         assert finding.position == size - size % BATCH_BYTES
 
 
-def test_hundreds_of_damages_are_not_all_told(tmp_path: Path) -> None:
+def test_number_of_reported_damages_is_limited(tmp_path: Path) -> None:
     directory = tmp_path / "log"
     make_log(directory, 500, index_interval_bytes=0)
     for batch in range(0, 500, 2):
@@ -322,8 +322,8 @@ class MeasuringFiles(QuickFiles):
         return data
 
 
-def test_bytes_that_look_like_large_batches_again_and_again_do_not_cost_their_square(tmp_path: Path) -> None:
-    """Goal: whoever may choose a value cannot make an inspection of the log go on for days."""
+def test_false_batch_headers_do_not_cost_quadratic_time(tmp_path: Path) -> None:
+    """Goal: a malicious value in a record cannot make an inspection run for days."""
     directory = tmp_path / "log"
     make_log(directory, 1, index_interval_bytes=0)
     path = directory / file(0)
@@ -337,11 +337,11 @@ def test_bytes_that_look_like_large_batches_again_and_again_do_not_cost_their_sq
 
     assert "too many bytes look like the start of a batch" in findings[1].detail
     assert [finding.position for finding in findings[:2]] == [BATCH_BYTES, BATCH_BYTES]
-    # Twice, because the entries of the indexes are then held against every batch.
+    # Twice, because the index entries are then compared with every batch.
     assert files.bytes_read < 2 * (MAX_EFFORT + 4) * size
 
 
-def test_a_batch_that_is_larger_than_what_is_read_at_once_is_found_behind_damage(tmp_path: Path) -> None:
+def test_batch_larger_than_read_chunk_is_found_after_damage(tmp_path: Path) -> None:
     directory = tmp_path / "log"
     with open_log(directory, segment_bytes=1 << 22) as log:
         for value in (b"a" * 700_000, b"b" * 700_000, b"c" * 700_000):
@@ -356,11 +356,11 @@ def test_a_batch_that_is_larger_than_what_is_read_at_once_is_found_behind_damage
     assert "1 whole batches with 1 records follow" in finding.detail
 
 
-# ---------------------------------------------------------------- unfinished, unpromised, and in use
+# ---------------------------------------------------------------- torn, not synced, and in use
 
 
 def unsynced(tmp_path: Path) -> Path:
-    """A log as a crash leaves it: nothing of its second half was promised durable."""
+    """A log after a crash. Nothing in its second half was promised durable."""
     with open_log(tmp_path / "running", index_interval_bytes=0, flush="os") as log:
         log.append_many([Record(b"0123456789", timestamp_ms=START_MS)])
         log.flush()
@@ -370,27 +370,27 @@ def unsynced(tmp_path: Path) -> Path:
         return crashed_copy(tmp_path / "running", tmp_path / "crashed")
 
 
-def test_a_crashed_log_gives_no_finding(tmp_path: Path) -> None:
+def test_crashed_log_has_no_findings(tmp_path: Path) -> None:
     assert inspect(unsynced(tmp_path)) == []
 
 
-def test_an_unfinished_tail_above_the_recovery_point_is_a_note(tmp_path: Path) -> None:
+def test_torn_tail_above_recovery_point_is_note(tmp_path: Path) -> None:
     log = unsynced(tmp_path)
     for cut_bytes in range(1, BATCH_BYTES):
         cut(log, file(0), at(10) - cut_bytes)
 
-        assert told(inspect(log)) == [("truncated", "note", file(0), at(9))]
+        assert reported(inspect(log)) == [("truncated", "note", file(0), at(9))]
 
 
-def test_zeros_behind_the_last_batch_are_a_note(tmp_path: Path) -> None:
+def test_zeros_after_last_batch_are_note(tmp_path: Path) -> None:
     log = unsynced(tmp_path)
     with open(log / file(0), "ab") as tail:
         tail.write(bytes(5000))
 
-    assert told(inspect(log)) == [("header", "note", file(0), at(10))]
+    assert reported(inspect(log)) == [("header", "note", file(0), at(10))]
 
 
-def test_damage_above_the_recovery_point_is_a_warning(tmp_path: Path) -> None:
+def test_damage_above_recovery_point_is_warning(tmp_path: Path) -> None:
     log = unsynced(tmp_path)
     flip(log, file(0), at(5) + 70)
 
@@ -400,7 +400,7 @@ def test_damage_above_the_recovery_point_is_a_warning(tmp_path: Path) -> None:
     assert "never promised" in finding.detail
 
 
-def test_half_a_batch_of_a_log_that_is_being_written_is_no_finding(tmp_path: Path) -> None:
+def test_torn_tail_is_not_reported_while_log_is_written(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", index_interval_bytes=0) as log:
         for number in range(10):
             log.append(b"0123456789", timestamp_ms=START_MS + number)
@@ -412,8 +412,8 @@ def test_half_a_batch_of_a_log_that_is_being_written_is_no_finding(tmp_path: Pat
         os.truncate(tmp_path / "log" / file(0), at(10))
 
 
-def test_a_log_that_grows_rolls_and_retains_meanwhile_gives_no_finding(tmp_path: Path) -> None:
-    """Goal: whatever the writer does between two of the inspection's steps, it is not taken for damage."""
+def test_log_that_changes_during_inspection_has_no_findings(tmp_path: Path) -> None:
+    """Goal: no change by the writer between two steps of an inspection looks like damage."""
     directory = tmp_path / "log"
     stop = threading.Event()
     rounds = 0
@@ -432,7 +432,7 @@ def test_a_log_that_grows_rolls_and_retains_meanwhile_gives_no_finding(tmp_path:
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            while rounds < 60 or log.log_start_offset < 1000:  # the writer must have had its turns, too
+            while rounds < 60 or log.log_start_offset < 1000:  # the writer must have had its turns
                 assert inspect_partition(str(directory), config=CONFIG, files=FILES) == []
                 rounds += 1
         finally:
@@ -440,7 +440,7 @@ def test_a_log_that_grows_rolls_and_retains_meanwhile_gives_no_finding(tmp_path:
             writer.join()
 
 
-def test_segments_that_were_deleted_since_the_plan_are_no_finding(log: Path) -> None:
+def test_segments_deleted_after_plan_are_not_reported(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     with open_log(log, index_interval_bytes=0) as writer:
         writer.delete_before(12)
@@ -450,7 +450,7 @@ def test_segments_that_were_deleted_since_the_plan_are_no_finding(log: Path) -> 
         assert conclude(plan, inspections, files=FILES) == []
 
 
-def test_the_last_segment_that_was_rolled_and_deleted_since_the_plan_is_no_finding(tmp_path: Path) -> None:
+def test_last_segment_rolled_and_deleted_after_plan_is_not_reported(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", index_interval_bytes=0, segment_bytes=10 * BATCH_BYTES) as writer:
         fill(writer, 5)
         plan = plan_inspection(str(tmp_path / "log"), config=CONFIG, files=FILES)
@@ -464,7 +464,7 @@ def test_the_last_segment_that_was_rolled_and_deleted_since_the_plan_is_no_findi
 
 
 class LateFiles(QuickFiles):
-    """A disk whose first listing of a directory misses a file that is being made."""
+    """A disk whose first listing of a directory misses a new file."""
 
     def __init__(self, missed: str) -> None:
         self.missed = {missed}
@@ -474,23 +474,23 @@ class LateFiles(QuickFiles):
         return [name for name in super().list(directory) if name not in missed]
 
 
-def test_a_log_without_a_lock_file_is_looked_at_as_nobodys(log: Path) -> None:
-    """Somebody copied its files, and left that one out. What a clean close noted is held against the last segment."""
+def test_log_without_lock_file_is_inspected_as_closed(log: Path) -> None:
+    """The files were copied without it. The last segment is still compared with the state saved on close."""
     (log / LOCK).unlink()
     assert inspect(log) == []
     patch(log, file(20), at(2) + 12, struct.pack(">i", 7))
 
-    assert told(inspect(log)) == [("seal", "error", file(20), None)]
+    assert reported(inspect(log)) == [("seal", "error", file(20), None)]
 
 
-def test_a_segment_that_a_listing_missed_is_no_gap(log: Path) -> None:
-    """While files are made, a listing may have a later one and not an earlier one."""
+def test_segment_missed_by_first_listing_is_not_gap(log: Path) -> None:
+    """While files are created, a listing may contain a later one but not an earlier one."""
     plan = plan_inspection(str(log), config=CONFIG, files=LateFiles(file(10)))
 
     assert [task.base_offset for task in plan.tasks] == [0, 10, 20]
 
 
-def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -> None:
+def test_log_truncated_after_plan_must_be_inspected_again(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     with open_log(log, index_interval_bytes=0) as writer:
         writer.truncate_to(15)
@@ -500,8 +500,8 @@ def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -
     assert (finding.kind, finding.severity) == (Kind.CHANGED, NOTE)
 
 
-def test_a_log_that_was_cut_and_written_since_the_plan_is_no_damage(log: Path) -> None:
-    """Goal: what a clean close noted of the last segment does not speak of what another writer put in its place."""
+def test_log_truncated_and_written_after_plan_is_not_damaged(log: Path) -> None:
+    """Goal: the state saved on close does not apply to batches that another writer appended since."""
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     with open_log(log, index_interval_bytes=0) as writer:
         writer.truncate_to(23)
@@ -510,14 +510,14 @@ def test_a_log_that_was_cut_and_written_since_the_plan_is_no_damage(log: Path) -
     assert inspect_segment(plan.tasks[-1], files=FILES).findings == []
 
 
-def test_a_partition_that_was_deleted_since_the_plan_is_no_finding(log: Path) -> None:
+def test_partition_deleted_after_plan_has_no_findings(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     shutil.rmtree(log)
 
     assert conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES) == []
 
 
-def test_a_segment_that_cannot_be_read_is_a_finding_and_no_exception(log: Path) -> None:
+def test_unreadable_segment_is_reported_not_raised(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     (log / file(10)).unlink()
     (log / file(10)).mkdir()
@@ -527,11 +527,11 @@ def test_a_segment_that_cannot_be_read_is_a_finding_and_no_exception(log: Path) 
     assert Kind.UNREADABLE in {finding.kind for finding in inspections[1].findings}
 
 
-# ---------------------------------------------------------------- not ours
+# ---------------------------------------------------------------- a broker's directory
 
 
-def test_a_directory_without_a_checkpoint_is_read_as_a_brokers(log: Path) -> None:
-    """Nobody tells what was promised there, and gaps are lawful."""
+def test_directory_without_checkpoint_is_inspected_like_brokers(log: Path) -> None:
+    """No checkpoint says what was promised durable, and gaps are valid."""
     for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
         (log / name).unlink()
     assert inspect(log) == []
@@ -540,15 +540,15 @@ def test_a_directory_without_a_checkpoint_is_read_as_a_brokers(log: Path) -> Non
 
     findings = inspect(log)
 
-    assert told(findings)[0] == ("gap", "note", file(10), None)
+    assert reported(findings)[0] == ("gap", "note", file(10), None)
     assert {finding.kind for finding in findings[1:]} <= {Kind.INDEX, Kind.TIME_INDEX}
 
 
-def test_an_index_of_another_interval_is_as_good(log: Path) -> None:
+def test_index_with_another_interval_has_no_findings(log: Path) -> None:
     assert inspect(log, config_of(index_interval_bytes=4096)) == []
 
 
-def test_the_zeros_that_a_broker_makes_room_with_are_no_finding(log: Path) -> None:
+def test_zeros_preallocated_by_broker_are_not_reported(log: Path) -> None:
     for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
         (log / name).unlink()
     for suffix in (".index", ".timeindex"):
@@ -558,26 +558,26 @@ def test_the_zeros_that_a_broker_makes_room_with_are_no_finding(log: Path) -> No
     assert inspect(log) == []
 
 
-def test_an_inspection_takes_no_lock(log: Path) -> None:
+def test_inspection_takes_no_lock(log: Path) -> None:
     with open_log(log, index_interval_bytes=0):
         assert inspect_partition(str(log), config=CONFIG, files=FILES) == []
         with pytest.raises(LogLocked):
             open_log(log)
 
 
-def test_batches_of_an_older_format_in_a_brokers_directory_are_a_warning(log: Path) -> None:
+def test_older_batch_format_in_brokers_directory_is_warning(log: Path) -> None:
     for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
         (log / name).unlink()
     patch(log, file(10), at(3) + 16, b"\1")
 
     first = inspect(log)[0]
 
-    assert told([first]) == [("format", "warning", file(10), at(3))]
+    assert reported([first]) == [("format", "warning", file(10), at(3))]
     assert "magic 1" in first.detail
 
 
-def test_a_damage_at_the_end_of_a_brokers_log_was_never_promised(log: Path) -> None:
-    """Nobody tells what was: only the very end is taken for unpromised."""
+def test_damage_at_end_of_brokers_log_is_not_promised_data(log: Path) -> None:
+    """No checkpoint says what was promised durable, so only the very end counts as not promised."""
     for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
         (log / name).unlink()
     cut(log, file(20), at(5) - 1)
@@ -590,7 +590,7 @@ def test_a_damage_at_the_end_of_a_brokers_log_was_never_promised(log: Path) -> N
     assert found == {(file(0), ERROR), (file(20), NOTE)}
 
 
-def test_a_segment_that_goes_on_into_the_next_one_is_told(log: Path) -> None:
+def test_segment_overlapping_next_one_is_reported(log: Path) -> None:
     (log / file(0, ".seal")).unlink()
     raw = (log / file(10)).read_bytes()[: at(1)]
     with open(log / file(0), "ab") as first:
@@ -598,38 +598,38 @@ def test_a_segment_that_goes_on_into_the_next_one_is_told(log: Path) -> None:
 
     findings = [finding for finding in inspect(log) if finding.kind is Kind.OVERLAP]
 
-    assert told(findings) == [("overlap", "error", file(0), at(11))]
+    assert reported(findings) == [("overlap", "error", file(0), at(11))]
     assert findings[0].detail == "the segment ends with offset 10, but the next one starts at 10"
 
 
-def test_a_seal_that_says_other_than_the_log_has_is_told(log: Path) -> None:
+def test_seal_that_contradicts_log_is_reported(log: Path) -> None:
     seal = read_seal(FILES, str(log), 0)
     assert seal is not None
     write_seal(FILES, str(log), replace(seal, record_count=11, batch_count=9))
 
     (finding,) = inspect(log)
 
-    assert told([finding]) == [("seal", "error", file(0, ".seal"), 0)]
+    assert reported([finding]) == [("seal", "error", file(0, ".seal"), 0)]
     assert finding.detail == "record count 11, but the log has 10; batch count 9, but the log has 10"
 
 
 @pytest.mark.parametrize("batches", [range(2, 3), range(5)])
 @pytest.mark.parametrize(("base_offset", "noted_by"), [(10, "its seal says"), (20, "it was closed with")])
-def test_changed_leader_epochs_are_reported_by_what_was_noted_of_the_file(
+def test_changed_leader_epochs_are_reported_with_their_evidence(
     log: Path, base_offset: int, noted_by: str, batches: range
 ) -> None:
-    """Goal: no batch's own CRC covers them. The seal does, and in the last segment what a clean close has noted."""
+    """Goal: no batch CRC covers them. The seal does, or for the last segment the state saved on close."""
     for batch in batches:
         patch(log, file(base_offset), at(batch) + 12, struct.pack(">i", 7))
 
     (finding,) = inspect(log)
 
-    assert told([finding]) == [("seal", "error", file(base_offset), None)]
+    assert reported([finding]) == [("seal", "error", file(base_offset), None)]
     assert noted_by in finding.detail
     assert "such as one of a leader epoch" in finding.detail
 
 
-def test_wrong_entries_beyond_the_first_are_counted(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_entries_beyond_limit_are_counted(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_check, "MAX_ENTRIES", 3)
     table = bytearray((log / file(0, ".index")).read_bytes())
     for entry in range(len(table) // 8):
@@ -642,37 +642,39 @@ def test_wrong_entries_beyond_the_first_are_counted(log: Path, monkeypatch: pyte
     assert findings[-1].detail == f"{len(table) // 8 - 3} more entries are wrong"
 
 
-def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
+def test_segment_that_disappeared_after_plan_is_reported(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     (log / file(10)).unlink()
 
     findings = conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES)
 
-    assert ("unreadable", "error", file(10), None) in told(findings)
-    assert "the segment disappeared after the directory was listed" in {each.detail for each in findings}
+    assert ("unreadable", "error", file(10), None) in reported(findings)
+    assert "the segment disappeared after the directory was listed" in {finding.detail for finding in findings}
 
 
-def test_an_index_that_a_live_writer_has_not_made_yet_is_not_missing(tmp_path: Path) -> None:
-    """A new segment gets its log first."""
+def test_index_not_yet_created_by_writer_is_not_missing(tmp_path: Path) -> None:
+    """The log file of a new segment is created first."""
     with open_log(tmp_path, index_interval_bytes=0) as log:
         fill(log, 3)
         for suffix in (".index", ".timeindex"):
             (tmp_path / file(0, suffix)).unlink()
-        assert told(inspect(tmp_path)) == []
+        assert reported(inspect(tmp_path)) == []
     for suffix in (".index", ".timeindex"):
         (tmp_path / file(0, suffix)).unlink()
-    assert [kind for kind, *_ in told(inspect(tmp_path))] == ["index-missing", "time-index-missing"]
+    assert [kind for kind, *_ in reported(inspect(tmp_path))] == ["index-missing", "time-index-missing"]
 
 
-def test_an_entry_that_points_into_damage_is_not_told_beside_the_damage(log: Path) -> None:
-    """Its offset was read elsewhere; but where it points to nobody can say what was there."""
+def test_index_entry_pointing_into_damage_is_not_reported(log: Path) -> None:
+    """Its offset is still known, but the batch at its position is damaged and cannot be checked."""
     patch(log, file(0), 3 * BATCH_BYTES + 20, b"damaged")
-    damage = told(inspect(log))
+    damage = reported(inspect(log))
     whole = (log / file(0, ".index")).read_bytes()
     number = next(at for at in range(0, len(whole), 8) if struct.unpack_from(">ii", whole, at)[0] == 6)
     patch(log, file(0, ".index"), number, struct.pack(">ii", 6, 3 * BATCH_BYTES))
 
     found = inspect(log)
 
-    assert [one for one in told(found) if one not in damage] == [("index", "error", file(0, ".index"), len(whole))]
-    assert not any("no batch starts" in one.detail for one in found)
+    assert [finding for finding in reported(found) if finding not in damage] == [
+        ("index", "error", file(0, ".index"), len(whole))
+    ]
+    assert not any("no batch starts" in finding.detail for finding in found)

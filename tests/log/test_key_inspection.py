@@ -1,4 +1,4 @@
-"""Key indexes as files: what an inspection tells of them, and how they are made anew."""
+"""Inspecting key index files, and rebuilding them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = config_of(segment_bytes=2_000, key_index="seal")
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Some segments of keyed records; all but the last have key indexes."""
+    """A log of keyed records in several segments; all but the last have key indexes."""
     directory = tmp_path / "log"
     with open_log(directory, segment_bytes=2_000, key_index="seal") as log:
         for number in range(60):
@@ -46,8 +46,8 @@ def flip(path: Path) -> None:
 
 
 def lie(path: Path) -> None:
-    """Let an entry stand for another offset, with CRCs that hold."""
-    # The last offset lies before the CRC of the one page and that of the whole.
+    """Change the offset of an entry, and correct the CRCs."""
+    # The last offset is before the CRC of the only page and the CRC of the whole file.
     data = bytearray(path.read_bytes()[:-8])
     data[-1] ^= 1
     path.write_bytes(with_crcs(bytes(data)))
@@ -72,7 +72,7 @@ def inspect(directory: Path, config: LogConfig = CONFIG) -> list[tuple[Kind, Sev
     return [(one.kind, one.severity, Path(one.path).name) for one in found]
 
 
-def test_key_indexes_that_are_as_they_should_be_are_passed_over_and_stay(log: Path) -> None:
+def test_correct_key_indexes_are_not_changed(log: Path) -> None:
     before = contents(log)
     assert inspect(log) == []
     for path in log.glob("*.log"):
@@ -83,7 +83,7 @@ def test_key_indexes_that_are_as_they_should_be_are_passed_over_and_stay(log: Pa
 
 @pytest.mark.id("key-index-rebuilt")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_key_index_that_is_damaged_or_wrong_is_told_and_made_anew(log: Path, damage: str) -> None:
+def test_damaged_or_wrong_key_index_is_reported_and_rebuilt(log: Path, damage: str) -> None:
     before = contents(log)
     do, severity, reason = DAMAGES[damage]
     first = key_indexes(log)[0]
@@ -98,7 +98,7 @@ def test_a_key_index_that_is_damaged_or_wrong_is_told_and_made_anew(log: Path, d
         assert contents(log) == before
 
 
-def test_what_has_no_key_index_lacks_nothing(log: Path) -> None:
+def test_missing_key_index_is_not_reported(log: Path) -> None:
     first = key_indexes(log)[0]
     first.unlink()
     assert inspect(log) == []
@@ -107,7 +107,7 @@ def test_what_has_no_key_index_lacks_nothing(log: Path) -> None:
     assert not first.exists()
 
 
-def test_a_damaged_log_does_not_make_its_key_index_a_damage(log: Path) -> None:
+def test_key_index_of_damaged_log_is_not_reported(log: Path) -> None:
     first = key_indexes(log)[0]
     flip(first.with_suffix(".log"))
     assert Kind.KEY_INDEX not in {kind for kind, _, _ in inspect(log)}
@@ -115,15 +115,15 @@ def test_a_damaged_log_does_not_make_its_key_index_a_damage(log: Path) -> None:
     assert Kind.KEY_INDEX in {kind for kind, _, _ in inspect(log)}
 
 
-def test_a_damaged_log_that_lost_its_seal_says_nothing_about_its_key_index(log: Path) -> None:
-    """What the segment was when the index was made, nobody knows any more."""
+def test_key_index_of_damaged_log_without_seal_is_not_reported(log: Path) -> None:
+    """The state of the segment when the index was built is not known any more."""
     first = key_indexes(log)[0]
     first.with_suffix(".seal").unlink()
     flip(first.with_suffix(".log"))
     assert Kind.KEY_INDEX not in {kind for kind, _, _ in inspect(log)}
 
 
-def test_a_key_index_of_records_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+def test_key_index_of_unreadable_records_is_reported(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(batch_of(varint(100) + b"a record that is shorter"))
         state = log._source.view.segments[0].scan_all()
@@ -131,13 +131,13 @@ def test_a_key_index_of_records_that_cannot_be_read_is_damage(tmp_path: Path) ->
     index.write_bytes(encode_key_index(KeyTable(0), seal_of(state, sealed_at_ms=0)))
 
     assert inspect(tmp_path) == [(Kind.KEY_INDEX, Severity.ERROR, index.name)]
-    # It is not made anew: whoever reads the records will tell.
+    # It is not rebuilt: reading the records reports the damage.
     size = index.stat().st_size
     assert renew_index(tmp_path / f"{0:020d}.log", config=CONFIG, files=FILES).key_sizes == (size, size)
 
 
-def test_a_key_index_of_records_that_this_reader_does_not_unpack_is_not_judged(tmp_path: Path) -> None:
-    """A batch that expands past the limit is no damage, and what its keys are only another reader can say."""
+def test_key_index_of_records_above_size_limit_is_not_checked(tmp_path: Path) -> None:
+    """A batch that expands past the limit is not damage, and only a reader with a higher limit can see its keys."""
     settings = {"segment_bytes": 2_000, "key_index": "seal", "compression_type": "gzip"}
     with open_log(tmp_path, **settings) as log:
         for number in range(40):
@@ -154,7 +154,7 @@ def test_a_key_index_of_records_that_this_reader_does_not_unpack_is_not_judged(t
     assert contents(tmp_path) == before
 
 
-def test_the_sizes_of_a_key_index_are_told(log: Path) -> None:
+def test_old_and_new_size_of_key_index_are_reported(log: Path) -> None:
     first = key_indexes(log)[0]
     size = first.stat().st_size
     first.write_bytes(b"short")

@@ -1,4 +1,4 @@
-"""The `Log` object: its paths, its modes, a second writer, and what a closed log refuses."""
+"""The `Log` object: its path, read-only and writing modes, a second writer, and a closed log."""
 
 from __future__ import annotations
 
@@ -32,23 +32,21 @@ from seeklog.record.batch import encode_batch
 # ---------------------------------------------------------------- the object
 
 
-def test_a_log_and_its_readers_show_their_path(log: Log) -> None:
+def test_repr_of_log_and_reader_contains_path(log: Log) -> None:
     with open_reader(log.path) as reader:
         assert reader.path == log.reader.path == log.path
         assert repr(reader) == f"<LogReader {log.path}>"
     assert repr(log) == f"<Log {log.path}>"
 
 
-def test_a_path_may_be_text_or_a_path(tmp_path: Path) -> None:
+def test_path_may_be_text_or_path_object(tmp_path: Path) -> None:
     with Log(str(tmp_path / "log"), config=config_of()) as log:
         log.append(b"v")
     with LogReader(tmp_path / "log") as log:
         assert values(log.scan()) == [b"v"]
 
 
-def test_a_relative_path_stays_where_it_was_when_the_process_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_is_resolved_when_log_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_log(Path("log"), segment_bytes=BATCH_BYTES) as log:
         monkeypatch.chdir("/")
@@ -57,7 +55,7 @@ def test_a_relative_path_stays_where_it_was_when_the_process_moves(
     assert segment_bases(tmp_path / "log") == [0, 1, 2]
 
 
-def test_files_are_readable_by_the_group_and_nobody_else(log: Log) -> None:
+def test_files_are_readable_only_by_owner_and_group(log: Log) -> None:
     fill(log, 1)
 
     assert log.path.stat().st_mode & 0o777 & ~0o750 == 0
@@ -68,7 +66,7 @@ def test_files_are_readable_by_the_group_and_nobody_else(log: Log) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_path_that_is_a_file_is_no_log(tmp_path: Path, read_only: bool) -> None:
+def test_path_of_file_is_not_log(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
 
@@ -79,7 +77,7 @@ def test_a_path_that_is_a_file_is_no_log(tmp_path: Path, read_only: bool) -> Non
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_path_below_a_file_is_no_log(tmp_path: Path, read_only: bool) -> None:
+def test_path_below_file_is_not_log(tmp_path: Path, read_only: bool) -> None:
     (tmp_path / "file").write_bytes(b"content")
 
     with pytest.raises(NotALog):
@@ -87,7 +85,7 @@ def test_a_path_below_a_file_is_no_log(tmp_path: Path, read_only: bool) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path, read_only: bool) -> None:
+def test_directory_with_other_files_is_left_alone(tmp_path: Path, read_only: bool) -> None:
     (tmp_path / "notes.txt").write_bytes(b"mine")
 
     with pytest.raises(NotALog, match=r"notes\.txt"):
@@ -96,7 +94,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path, rea
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}
 
 
-def test_a_reader_does_not_make_a_log(tmp_path: Path) -> None:
+def test_reader_does_not_create_log(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(NotALog, match="there is no log"):
             LogReader(path)
@@ -104,13 +102,13 @@ def test_a_reader_does_not_make_a_log(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_with_a_nul_is_refused(tmp_path: Path) -> None:
+def test_path_with_nul_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SeeklogError):
         Log(f"{tmp_path}/a\0b")
 
 
 class ForbiddenFiles(QuickFiles):
-    """A disk that forbids one of its verbs."""
+    """A disk that forbids one operation."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -125,7 +123,7 @@ class ForbiddenFiles(QuickFiles):
 
 
 @pytest.mark.parametrize("verb", ["make_directory", "list", "lock", "open", "read_file"])
-def test_a_directory_without_permission_is_not_accessible(tmp_path: Path, verb: str) -> None:
+def test_directory_without_permission_raises_not_accessible(tmp_path: Path, verb: str) -> None:
     make_log(tmp_path, 3)
     before = contents(tmp_path)
 
@@ -137,14 +135,14 @@ def test_a_directory_without_permission_is_not_accessible(tmp_path: Path, verb: 
 
 
 @pytest.mark.parametrize("verb", ["list", "open", "read_file"])
-def test_a_reader_without_permission_is_told_so(tmp_path: Path, verb: str) -> None:
+def test_reader_without_permission_raises_not_accessible(tmp_path: Path, verb: str) -> None:
     make_log(tmp_path, 3)
 
     with pytest.raises(NotAccessible, match="Permission denied"):
         open_reader(tmp_path, files=ForbiddenFiles(verb))
 
 
-def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_link_instead_of_segment_is_not_followed(tmp_path: Path) -> None:
     make_log(tmp_path / "log", 3)
     secret = tmp_path / "secret"
     secret.write_bytes((tmp_path / "log" / FIRST_LOG).read_bytes())
@@ -159,8 +157,8 @@ def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -
 
 @pytest.mark.id("side-file-is-a-link")
 @pytest.mark.parametrize("name", [".lock", "seeklog-checkpoint", "seeklog-watermark", "leader-epoch-checkpoint"])
-def test_a_symbolic_link_in_place_of_a_side_file_is_not_followed(tmp_path: Path, name: str) -> None:
-    """Goal: nobody who can make a name in the directory has a writer read, or write, a file that lies elsewhere."""
+def test_symbolic_link_instead_of_side_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    """Goal: a link that someone creates in the directory cannot make a writer read or write a file elsewhere."""
     make_log(tmp_path / "log", 3)
     outside = tmp_path / "outside"
     (tmp_path / "log" / name).rename(outside)
@@ -176,7 +174,7 @@ def test_a_symbolic_link_in_place_of_a_side_file_is_not_followed(tmp_path: Path,
 # ---------------------------------------------------------------- a second writer, a closed log, a reader
 
 
-def test_a_second_writer_is_refused_and_told_the_first(log: Log) -> None:
+def test_second_writer_is_refused_with_pid_of_first(log: Log) -> None:
     fill(log, 3)
     before = contents(log.path)
 
@@ -215,8 +213,8 @@ READS: dict[str, Callable[[Log], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", [*WRITES, *READS])
-def test_a_closed_log_refuses_everything_and_nothing_changes(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("operation", [*WRITES, *READS])
+def test_closed_log_refuses_every_operation(tmp_path: Path, operation: str) -> None:
     log = open_log(tmp_path, high_watermark="manual")
     fill(log, 3)
     log.advance_high_watermark(2)
@@ -224,13 +222,13 @@ def test_a_closed_log_refuses_everything_and_nothing_changes(tmp_path: Path, wha
     before = contents(tmp_path)
 
     with pytest.raises(LogClosed, match="is closed"):
-        {**WRITES, **READS}[what](log)
+        {**WRITES, **READS}[operation](log)
 
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("what", READS)
-def test_a_closed_reader_refuses_everything(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("operation", READS)
+def test_closed_reader_refuses_every_operation(tmp_path: Path, operation: str) -> None:
     make_log(tmp_path, 3)
     log = open_reader(tmp_path)
     list(log.scan())
@@ -238,18 +236,18 @@ def test_a_closed_reader_refuses_everything(tmp_path: Path, what: str) -> None:
     log.close()
 
     with pytest.raises(LogClosed, match="is closed"):
-        READS[what](log)
+        READS[operation](log)
 
 
-def test_a_reader_has_no_method_that_writes() -> None:
-    """Goal: a change of the log is a mistake that a type checker finds, not an error at run time."""
+def test_reader_has_no_writing_method() -> None:
+    """Goal: a type checker finds the attempt to change a log through a reader."""
     writing = {name for name in vars(Log) if not name.startswith("_")} - vars(LogReader).keys()
 
     assert writing >= {*WRITES} - {"writer"}
     assert not any(hasattr(LogReader, name) for name in writing)
 
 
-def test_the_reader_of_a_log_sees_what_it_appends_and_ends_with_it(log: Log) -> None:
+def test_reader_of_log_sees_appends_and_closes_with_log(log: Log) -> None:
     reader = log.reader
     log.append(b"first")
     assert values(reader.scan()) == [b"first"]
@@ -265,7 +263,7 @@ def test_the_reader_of_a_log_sees_what_it_appends_and_ends_with_it(log: Log) -> 
         again.read(0)
 
 
-def test_a_scan_that_was_begun_before_the_close_ends_or_is_refused(filled: Log) -> None:
+def test_scan_started_before_close_ends_or_is_refused(filled: Log) -> None:
     scan = filled.scan()
     next(scan)
     filled.close()

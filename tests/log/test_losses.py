@@ -1,4 +1,4 @@
-"""The list of offsets that repairs have given up."""
+"""The list of offsets that repairs have lost."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def files(tmp_path: Path) -> QuickFiles:
     return files
 
 
-def test_what_is_listed_is_not_listed_again(files: QuickFiles, tmp_path: Path) -> None:
+def test_listed_loss_is_not_listed_again(files: QuickFiles, tmp_path: Path) -> None:
     add_losses(files, str(tmp_path), [SECOND, THIRD], now_ms=2)
 
     assert listed(tmp_path) == [(3, 5), (9, 20), (30, 31)]
 
 
 @pytest.mark.parametrize("change", [lambda data: data.replace(b"rotten", b"rott\xe5n"), lambda data: data[:-20]])
-def test_of_a_damaged_list_all_that_can_be_read_is_kept(files: QuickFiles, tmp_path: Path, change: object) -> None:
-    """Goal: a repair does not end at the list of an earlier one."""
+def test_readable_lines_of_damaged_list_are_kept(files: QuickFiles, tmp_path: Path, change: object) -> None:
+    """Goal: a repair does not fail because the list of an earlier one is damaged."""
     path = tmp_path / names.LOSSES
     path.write_bytes(change(path.read_bytes()))  # type: ignore[operator]
     add_losses(files, str(tmp_path), [THIRD], now_ms=2)
@@ -58,7 +58,7 @@ def test_of_a_damaged_list_all_that_can_be_read_is_kept(files: QuickFiles, tmp_p
         (99, [(3, 5), (9, 20)]),
     ],
 )
-def test_what_lies_behind_a_cut_goes_from_the_list(
+def test_losses_after_truncation_point_are_removed(
     files: QuickFiles, tmp_path: Path, end: int, left: list[tuple[int, int]]
 ) -> None:
     trim_losses(files, str(tmp_path), end=end)
@@ -67,9 +67,7 @@ def test_what_lies_behind_a_cut_goes_from_the_list(
 
 
 @pytest.mark.parametrize("data", [None, b"", b"seeklog-losses 1\nlost 3 5 1 rotten\ncrc32c 00000000\n"])
-def test_a_list_that_is_not_there_or_is_damaged_is_left_as_it_is(
-    files: QuickFiles, tmp_path: Path, data: bytes | None
-) -> None:
+def test_missing_or_damaged_list_is_left_unchanged(files: QuickFiles, tmp_path: Path, data: bytes | None) -> None:
     path = tmp_path / names.LOSSES
     path.unlink()
     if data is not None:
@@ -79,9 +77,7 @@ def test_a_list_that_is_not_there_or_is_damaged_is_left_as_it_is(
     assert (path.read_bytes() if path.exists() else None) == data
 
 
-def test_on_a_full_disk_the_list_says_too_much_and_not_too_little(
-    files: QuickFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_disk_leaves_longer_list(files: QuickFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     full = FaultyFiles(files, methods={"write"}, fail_at=1, error=errno.ENOSPC)
     with caplog.at_level(logging.WARNING, logger="seeklog"):
         trim_losses(full, str(tmp_path), end=0)
