@@ -1,4 +1,4 @@
-"""What the tests of compaction work with: a compacted log of few keys, and what must stay of it."""
+"""Helpers for tests of compaction: a compacted log with few keys, and the records that must stay in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def everything(log: Log) -> list[Record]:
 
 
 def latest(records: Sequence[Record], *, below: int) -> list[Record]:
-    """What must stay: the last record of each key below an offset, and all from there on."""
+    """Return the records that must stay: the last one of each key below an offset, and every record after it."""
     last = {record.key: record.offset for record in records if record.offset < below}
     return [record for record in records if record.offset >= below or last[record.key] == record.offset]
 
@@ -52,19 +52,19 @@ def active_base(path: Path) -> int:
     return segment_bases(path)[-1]
 
 
-class Died(BaseException):
-    """The process is gone."""
+class Crashed(BaseException):
+    """The process has crashed."""
 
 
-class DyingFiles(QuickFiles):
-    """A disk whose process dies at the nth rename, removal or sync of the directory."""
+class CrashingFiles(QuickFiles):
+    """A disk whose process crashes at the nth rename, removal or sync of the directory."""
 
     def __init__(self) -> None:
         self.left = -1
 
     def step(self) -> None:
         if self.left == 0:
-            raise Died
+            raise Crashed
         self.left -= 1
 
     def rename(self, source: str, target: str) -> None:

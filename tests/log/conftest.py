@@ -1,4 +1,4 @@
-"""Logs to work on: an empty one, and one of seven segments."""
+"""Fixtures: an empty log, and one of seven segments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seeklog import Log
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """An empty log that syncs only when it is told."""
+    """An empty log that syncs only on request."""
     with open_log(tmp_path / "log") as log:
         yield log
 

@@ -1,6 +1,6 @@
-"""Transactions as a broker's coordinator leaves them in a log, and a model of what Kafka's cleaner does to them.
+"""Transactions as a broker's coordinator writes them to a log, and a model of Kafka's cleaner.
 
-The model works on plain lists of batches, by the rules alone: no map of bounded size, no files, no swaps.
+The model works on plain lists of batches by the rules alone: no map of bounded size, no files, no swaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def marker(producer: int, *, commits: bool, epoch: int = 0, timestamp_ms: int = 
 
 @dataclass
 class Coordinator:
-    """Appends to a log what producers and their coordinator have sent to a broker, and indexes it as that does."""
+    """Appends batches of producers and their coordinator to a log, and writes a `.txnindex` as a broker does."""
 
     log: Log
     sequences: dict[int, int] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class Coordinator:
         return self.log._partition.clock
 
     def put(self, *rows: tuple[str, bytes | None], producer: int = NO_PRODUCER, epoch: int = 0) -> None:
-        """Append one batch: of a producer's transaction, or of nobody's."""
+        """Append one batch of a producer's transaction, or without producer."""
         records = [Record(value, key=key.encode(), timestamp_ms=self.clock.now_ms()) for key, value in rows]
         if producer == NO_PRODUCER:
             self.log.append_batches(encode_batch(records))
             return
-        place = self.log.next_sequence(producer)
-        sequence = self.sequences.get(producer, 0) if place is None else place.sequence
+        known = self.log.next_sequence(producer)
+        sequence = self.sequences.get(producer, 0) if known is None else known.sequence
         self.sequences[producer] = sequence + len(records)
         settings = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
         offsets = self.log.append_batches(encode_batch(records, transactional=True, **settings))
@@ -63,13 +63,13 @@ class Coordinator:
                 index.write(ENTRY.pack(0, producer, first, offset, stable))
 
     def fill(self, size: int = 600) -> None:
-        """Append so much of nobody's that another segment begins sooner or later."""
+        """Append a batch without producer that is large enough to cause a roll soon."""
         self.put(("fill", bytes(size)))
 
     def do(self, script: str) -> None:
-        """Play a history: `1a` producer 1 puts key a, `a` nobody does, `1+` it commits, `1-` it aborts, `|` a roll.
+        """Play a history: `1a` producer 1 appends key a, `a` without producer, `1+` commits, `1-` aborts, `|` rolls.
 
-        A capital letter stands for a tombstone of the small one.
+        A capital letter appends a tombstone for the key in lower case.
         """
         for word in script.split():
             if word == "|":
@@ -90,7 +90,7 @@ class Coordinator:
 
 @dataclass(frozen=True)
 class Piece:
-    """A batch as far as compaction is concerned."""
+    """A batch, reduced to what compaction needs."""
 
     base_offset: int
     last_offset: int
@@ -98,7 +98,7 @@ class Piece:
     producer: int
     epoch: int
     rows: tuple[tuple[int, bytes | None, bytes | None], ...]
-    """(offset, key, value) of each record; of a marker, none."""
+    """(offset, key, value) of each record; empty for a marker."""
     horizon_ms: int | None = None
 
     @property
@@ -113,8 +113,8 @@ def piece_of(batch: Batch) -> Piece:
         found = decode_end_marker(batch.raw)
         kind = EMPTY if found is None else COMMIT if found.is_commit else ABORT
     rows = tuple((record.offset, record.key, record.value) for record in batch.records())
-    place = (header.base_offset, header.last_offset, kind, header.producer_id, header.producer_epoch)
-    return Piece(*place, rows, header.delete_horizon_ms)
+    fields = (header.base_offset, header.last_offset, kind, header.producer_id, header.producer_epoch)
+    return Piece(*fields, rows, header.delete_horizon_ms)
 
 
 def pieces_of(path: Path) -> dict[int, list[Piece]]:
@@ -126,7 +126,7 @@ def pieces_of(path: Path) -> dict[int, list[Piece]]:
 
 
 def aborted_of(path: Path) -> dict[int, list[tuple[int, ...]]]:
-    """Return what each `.txnindex` of a directory says: (producer, first offset, last offset, last stable offset)."""
+    """Return the entries of each `.txnindex`: (producer, first offset, last offset, last stable offset)."""
     return {
         int(each.name[:20]): [entry[1:] for entry in ENTRY.iter_unpack(each.read_bytes())]
         for each in sorted(path.glob("*.txnindex"))
@@ -134,7 +134,7 @@ def aborted_of(path: Path) -> dict[int, list[tuple[int, ...]]]:
 
 
 def open_starts(pieces: Iterable[Piece]) -> dict[int, int]:
-    """Return where each producer's transaction begins that has not ended."""
+    """Return the start of each producer's open transaction."""
     starts: dict[int, int] = {}
     for piece in pieces:
         if piece.kind == DATA:
@@ -145,7 +145,7 @@ def open_starts(pieces: Iterable[Piece]) -> dict[int, int]:
 
 
 def bound_of(path: Path) -> int:
-    """Return where what may be compacted ends: neither the active segment nor one with a part that is not stable."""
+    """Return the offset at which compaction must stop: before the active segment and any segment that is not stable."""
     segments = pieces_of(path)
     bases = list(segments)
     stable = min(open_starts(piece for each in segments.values() for piece in each).values(), default=2**63 - 1)
@@ -153,11 +153,11 @@ def bound_of(path: Path) -> int:
 
 
 def aborted_pieces(pieces: Sequence[Piece]) -> set[int]:
-    """Return the base offsets of the batches whose transaction was aborted."""
+    """Return the base offsets of the batches of aborted transactions."""
     found = set()
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if piece.kind == DATA:
-            ends = (each.kind for each in pieces[place:] if each.is_marker and each.producer == piece.producer)
+            ends = (each.kind for each in pieces[index:] if each.is_marker and each.producer == piece.producer)
             if next(ends, None) == ABORT:
                 found.add(piece.base_offset)
     return found
@@ -172,7 +172,7 @@ def clean(
     last_offsets: Mapping[int, int],
     last_epochs: Mapping[int, int],
 ) -> list[Piece]:
-    """Return what Kafka's cleaner leaves of the batches, were everything below `bound` dirty."""
+    """Return the batches that Kafka's cleaner keeps, if everything below `bound` is dirty."""
     aborted = aborted_pieces(pieces)
     latest = {
         key: offset
@@ -217,9 +217,9 @@ def clean(
 
 
 def indexed_markers(pieces: Iterable[Piece]) -> dict[int, tuple[int, int]]:
-    """Return (producer, where its first batch is) of the abort markers with a batch below them, by their offsets.
+    """Return (producer, first offset) of each abort marker that has batches, by its offset.
 
-    These a `.txnindex` must have.
+    A `.txnindex` must contain exactly these.
     """
     markers = {}
     starts: dict[int, int] = {}

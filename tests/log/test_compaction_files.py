@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crash.faulty import FaultyFiles
-from log.compacting import DAY_MS, Died, DyingFiles, active_base, churn, everything, latest, open_compacted, put
+from log.compacting import DAY_MS, Crashed, CrashingFiles, active_base, churn, everything, latest, open_compacted, put
 from log.workbench import (
     PATIENCE_S,
     FailingFiles,
@@ -490,7 +490,7 @@ def test_crash_between_any_two_steps_leaves_old_or_new_segments(tmp_path: Path, 
     step = 0
     while True:
         path = tmp_path / str(step)
-        files = DyingFiles()
+        files = CrashingFiles()
         log = open_compacted(path, files=files, segment_bytes=500)
         churn(log, 150)
         log.flush()
@@ -499,7 +499,7 @@ def test_crash_between_any_two_steps_leaves_old_or_new_segments(tmp_path: Path, 
         files.left = step
         try:
             log.compact()
-        except Died:
+        except Crashed:
             has_died = True
         else:
             has_died = False

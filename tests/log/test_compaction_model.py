@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from log.compacting import Died, DyingFiles
+from log.compacting import Crashed, CrashingFiles
 from log.histories import NO_PRODUCER, Coordinator
 from log.test_compaction_transactions import compact_as_the_model, look
 from log.workbench import START_MS, FakeClock, crashed_copy, open_log, segment_bases
@@ -52,7 +52,7 @@ class CompactedMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.files = DyingFiles()
+        self.files = CrashingFiles()
         self.log = Log(self.path, config=self.config, clock=self.clock, files=self.files, background=False)
 
     def teardown(self) -> None:
@@ -85,7 +85,7 @@ class CompactedMachine(RuleBasedStateMachine):
     @rule(slots=st.sampled_from([8, 10_000]), step=st.integers(0, 40))
     def crash_while_compacting(self, slots: int, step: int) -> None:
         self.files.left = step
-        with contextlib.suppress(Died):
+        with contextlib.suppress(Crashed):
             self.log.compact(buffer_bytes=20 * slots)
         self.files.left = -1
         self.crash()

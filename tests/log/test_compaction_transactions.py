@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crash.faulty import FaultyFiles
-from log.compacting import Died, DyingFiles
+from log.compacting import Crashed, CrashingFiles
 from log.histories import (
     ABORT,
     COMMIT,
@@ -348,7 +348,7 @@ def test_crash_between_any_two_steps_leaves_no_index_entry_without_marker(tmp_pa
     has_died = True
     while has_died:
         path = tmp_path / str(step)
-        files, clock = DyingFiles(), FakeClock()
+        files, clock = CrashingFiles(), FakeClock()
         log = open_compacted(path, files=files, clock=clock)
         Coordinator(log).do("a 1a 1- b | c 2c 2- a | d 3a |")
         expire_producers(clock)
@@ -369,7 +369,7 @@ def test_crash_between_any_two_steps_leaves_no_index_entry_without_marker(tmp_pa
         try:
             log.compact()
             has_died = False
-        except Died:
+        except Crashed:
             pass
         files.left = -1
         left = crashed_copy(path, tmp_path / f"{step} left")

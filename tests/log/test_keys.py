@@ -1,4 +1,4 @@
-"""The newest record of a key: found through side files, without them, and in spite of them."""
+"""The newest record of a key: found through side files, without them, and despite wrong ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def key_files(path: Path) -> list[Path]:
 
 
 def fill(log: Log, count: int, *, keys: list[bytes] = KEYS) -> dict[bytes, Record]:
-    """Append records whose keys come by chance, a null one among them, and return the newest of each."""
+    """Append records with random keys, null among them, and return the newest record of each key."""
     chance = random.Random(count)
     latest: dict[bytes, Record] = {}
     for number in range(count):
@@ -62,7 +62,7 @@ def make(path: Path, count: int = 60, **settings: Any) -> dict[bytes, Record]:
     with open_log(path, segment_bytes=SEGMENT_BYTES, **settings) as log:
         latest = fill(log, count)
         log.flush()
-        # A key that is nowhere is looked for in every segment.
+        # A key that is not in the log is looked up in every segment.
         assert not log.contains_key(b"stranger")
         assert len(key_files(path)) == (log.segment_count - 1 if settings.get("key_index") != "none" else 0)
     return latest
@@ -73,13 +73,13 @@ def answers(path: Path, *, read_only: bool = False, **settings: Any) -> dict[byt
         return {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- finding keys
 
 
 @pytest.mark.id("latest-for-key")
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("key_index", ["lazy", "seal", "none"])
-def test_the_newest_record_of_each_key_is_found(tmp_path: Path, compression: str, key_index: str) -> None:
+def test_newest_record_of_each_key_is_found(tmp_path: Path, compression: str, key_index: str) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, compression_type=compression, key_index=key_index) as log:
         latest: dict[bytes, Record] = {}
         for _ in range(6):
@@ -93,7 +93,7 @@ def test_the_newest_record_of_each_key_is_found(tmp_path: Path, compression: str
         assert log.segment_count > 4
 
 
-def test_a_tombstone_is_found_as_a_record_without_a_value(tmp_path: Path) -> None:
+def test_tombstone_is_found_as_record_without_value(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append(b"value", key=b"k")
         log.append(None, key=b"k")
@@ -103,7 +103,7 @@ def test_a_tombstone_is_found_as_a_record_without_a_value(tmp_path: Path) -> Non
         assert log.contains_key(b"k")
 
 
-def test_a_record_without_a_key_has_no_key_not_an_empty_one(tmp_path: Path) -> None:
+def test_null_key_is_not_empty_key(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append(b"value")
         assert not log.contains_key(b"")
@@ -111,19 +111,19 @@ def test_a_record_without_a_key_has_no_key_not_an_empty_one(tmp_path: Path) -> N
         assert log.contains_key(b"")
 
 
-def test_control_batches_hold_no_keys(tmp_path: Path) -> None:
+def test_control_batches_contain_no_keys(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(Sketch([Row(key=b"marker")], attributes=0x20).encode())
         assert not log.contains_key(b"marker")
 
 
-def test_nothing_is_found_in_an_empty_log(tmp_path: Path) -> None:
+def test_empty_log_contains_no_key(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         assert log.latest_for_key(b"k") is None
 
 
-def test_two_keys_with_one_hash_are_told_apart(tmp_path: Path) -> None:
-    """Goal: in the segment that grows, in side files, and for a key whose twin alone is there."""
+def test_two_keys_with_same_hash_are_distinguished(tmp_path: Path) -> None:
+    """Goal: in the active segment, in side files, and for a key when only the other one is there."""
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
         for key in [TWINS[0], b"x", TWINS[1], b"y"]:
             log.append(b"old " + key, key=key)
@@ -154,8 +154,8 @@ def test_keys_of_deleted_records_are_gone(tmp_path: Path) -> None:
                 assert log.latest_for_key(key) == (record if record.offset >= start else None)
 
 
-def test_the_high_watermark_bounds_what_is_found(tmp_path: Path) -> None:
-    """Goal: at every watermark, also in the middle of a batch and of a sealed segment."""
+def test_lookup_stops_at_high_watermark(tmp_path: Path) -> None:
+    """Goal: at every watermark, also inside a batch and inside a sealed segment."""
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, high_watermark="manual") as log:
         rows: list[tuple[int, bytes]] = []
         chance = random.Random(3)
@@ -172,7 +172,7 @@ def test_the_high_watermark_bounds_what_is_found(tmp_path: Path) -> None:
                 assert (found and found.offset) == expected
 
 
-def test_a_range_bounds_what_is_found(tmp_path: Path) -> None:
+def test_lookup_stays_within_given_range(tmp_path: Path) -> None:
     make(tmp_path)
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
         rows = list(log.scan())
@@ -185,7 +185,7 @@ def test_a_range_bounds_what_is_found(tmp_path: Path) -> None:
             log.latest_for_key(b"a", start=61)
 
 
-def test_truncation_takes_the_index_along(tmp_path: Path) -> None:
+def test_truncation_removes_key_index(tmp_path: Path) -> None:
     latest = make(tmp_path)
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
         rows = list(log.scan())
@@ -203,24 +203,24 @@ def test_truncation_takes_the_index_along(tmp_path: Path) -> None:
         assert found.value == b"again"
 
 
-def test_retention_takes_the_index_along(tmp_path: Path) -> None:
+def test_retention_removes_key_index(tmp_path: Path) -> None:
     make(tmp_path)
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, retention_bytes=0) as log:
         log.retain()
         assert key_files(tmp_path) == []
 
 
-def test_only_bytes_are_keys(tmp_path: Path) -> None:
+def test_key_must_be_bytes(tmp_path: Path) -> None:
     with open_log(tmp_path) as log, pytest.raises(UsageError, match="a key must be bytes, not str"):
         log.latest_for_key("k")  # type: ignore[arg-type]
     with pytest.raises(LogClosed):
         log.latest_for_key(b"k")
 
 
-# ---------------------------------------------------------------- when side files are made
+# ---------------------------------------------------------------- building side files
 
 
-def test_appends_alone_make_no_index(tmp_path: Path) -> None:
+def test_appends_alone_build_no_index(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
         fill(log, 60)
         log.flush()
@@ -229,7 +229,7 @@ def test_appends_alone_make_no_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"key_index": "seal"}, {"cleanup_policy": "compact"}])
-def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_index_is_built_after_segment_is_sealed(tmp_path: Path, settings: dict[str, Any]) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, **settings) as log:
         for number in range(60):
             log.append(b"%d" % number, key=KEYS[number % 4])
@@ -243,7 +243,7 @@ def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, settings: di
         assert {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)} == written
 
 
-def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: Path) -> None:
+def test_records_are_synced_on_interval_while_index_is_built(tmp_path: Path) -> None:
     with open_log(
         tmp_path, segment_bytes=SEGMENT_BYTES, flush="interval", key_index="seal", clock=TickingClock(0.4)
     ) as log:
@@ -257,7 +257,7 @@ def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: P
 
 
 def append_unreadable(log: Log) -> None:
-    """Append a batch that expands past `max_decompressed_bytes`, of which no index can be made, and roll."""
+    """Append a batch that expands past `max_decompressed_bytes`, so that no index can be built, and roll."""
     log.append_batches(encode_batch([Record(bytes(300_000), key=b"big", timestamp_ms=1)], codec=1))
     fill(log, 20)
     assert log.segment_count > 1
@@ -267,10 +267,10 @@ UNREADABLE = {"key_index": "seal", "max_decompressed_bytes": 100_000, "segment_b
 
 
 @pytest.mark.id("key-index-impossible")
-def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
+def test_records_are_synced_on_interval_if_index_cannot_be_built(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: what is wrong with one segment ends no sync; it is told once, and to whoever asks for a key."""
+    """Goal: one bad segment does not stop the syncs. It is logged once, and a lookup raises."""
     with open_log(tmp_path, flush="interval", flush_interval_ms=1, background=True, **UNREADABLE) as log:
         append_unreadable(log)
         for _ in range(3):
@@ -280,11 +280,11 @@ def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
         assert len(key_files(tmp_path)) == log.segment_count - 2
         with pytest.raises(FormatError):
             log.latest_for_key(b"stranger")
-    (told,) = caplog.messages
-    assert told.startswith(f"{tmp_path}/{0:020d}.log: the key index cannot be built: ")
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/{0:020d}.log: the key index cannot be built: ")
 
 
-def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tmp_path: Path) -> None:
+def test_writer_acknowledges_synced_records_if_index_cannot_be_built(tmp_path: Path) -> None:
     with open_log(tmp_path, flush="batch", **UNREADABLE) as log:
         append_unreadable(log)
         with LogWriter(log) as writer:
@@ -292,8 +292,8 @@ def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tm
         assert later.result() == log.recovery_point - 1 == log.log_end_offset - 1
 
 
-def test_a_table_kept_in_memory_becomes_the_side_file(tmp_path: Path) -> None:
-    """Goal: the same bytes as from a scan, and the segment is not read again for it."""
+def test_key_table_in_memory_is_written_as_side_file(tmp_path: Path) -> None:
+    """Goal: the file has the same bytes as from a scan, and the segment is not read again for it."""
 
     files = ReadCountingFiles()
     with open_log(tmp_path, segment_bytes=100_000, files=files) as log:
@@ -314,7 +314,7 @@ def test_a_table_kept_in_memory_becomes_the_side_file(tmp_path: Path) -> None:
     assert first.read_bytes() == from_table
 
 
-def test_a_reader_uses_side_files_and_writes_none(tmp_path: Path) -> None:
+def test_reader_uses_side_files_and_writes_none(tmp_path: Path) -> None:
     latest = make(tmp_path)
     expected = {**latest, b"stranger": None}
     before = contents(tmp_path)
@@ -326,35 +326,35 @@ def test_a_reader_uses_side_files_and_writes_none(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_keeps_key_tables_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     latest = make(tmp_path, key_index="none")
-    made = counted(monkeypatch)
+    read = segments_read_for_indexes(monkeypatch)
     with open_reader(tmp_path) as log:
         sealed = log.segment_count - 1
         for _ in range(3):
             assert {key: log.latest_for_key(key) for key in latest} == latest
             assert log.latest_for_key(b"stranger") is None
-        assert len(made) == sealed
-        # Where there is no room for it, it is made again, and the answer is the same.
+        assert len(read) == sealed
+        # Without room in memory the table is built again, and the answer is the same.
         monkeypatch.setattr(keys_module, "MAX_MEMORY_BYTES", 0)
     with open_reader(tmp_path) as log:
         assert {key: log.latest_for_key(key) for key in latest} == latest
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note the base offsets of the segments that are read for an index."""
-    made: list[int] = []
+def segments_read_for_indexes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the base offsets of the segments that are read to build an index."""
+    read: list[int] = []
     collect: Callable[..., KeyTable] = keys_module.collect_keys
 
     def noting(segment: Any, **settings: Any) -> KeyTable:
-        made.append(segment.base_offset)
+        read.append(segment.base_offset)
         return collect(segment, **settings)
 
     monkeypatch.setattr(keys_module, "collect_keys", noting)
-    return made
+    return read
 
 
-def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
+def test_reader_finds_keys_appended_by_writer(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
         log.append(b"first", key=b"k")
         with open_reader(tmp_path) as reader:
@@ -371,7 +371,7 @@ def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
             assert reader.latest_for_key(b"k") is None
 
 
-def test_a_full_disk_costs_the_side_file_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_prevents_only_side_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = FailingFiles("write", ".keyindex", error=errno.ENOSPC)
     files.fails = True
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files) as log:
@@ -385,18 +385,18 @@ def test_a_full_disk_costs_the_side_file_and_nothing_else(tmp_path: Path, caplog
     assert not list(tmp_path.glob("*.keyindex*"))
 
 
-def test_the_configuration_word_is_checked() -> None:
+def test_key_index_setting_is_checked() -> None:
     with pytest.raises(InvalidConfig, match="key_index must be one of auto, lazy, seal, none"):
         open_log(Path("nowhere"), key_index="always")
 
 
-# ---------------------------------------------------------------- when side files are not what they should be
+# ---------------------------------------------------------------- damaged and wrong side files
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Record | None]]:
-    """A log of two sealed segments, each with its key index, and what is found in it."""
-    path = tmp_path_factory.mktemp("made")
+def indexed_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Record | None]]:
+    """A log of two sealed segments, each with its key index, and the newest record of each key."""
+    path = tmp_path_factory.mktemp("indexed")
     with open_log(path, segment_bytes=SEGMENT_BYTES) as log:
         while log.segment_count < 3:
             log.append(b"value", key=KEYS[log.log_end_offset % 3])
@@ -413,8 +413,8 @@ def entries_or_reason(path: Path, data: bytes) -> object:
 
 
 @pytest.mark.id("key-index-bits-flipped")
-def test_every_flipped_bit_of_a_side_file_is_noticed(made: tuple[Path, dict[bytes, Record | None]]) -> None:
-    path, _ = made
+def test_every_flipped_bit_of_side_file_is_detected(indexed_log: tuple[Path, dict[bytes, Record | None]]) -> None:
+    path, _ = indexed_log
     whole = key_files(path)[0].read_bytes()
     assert not isinstance(entries_or_reason(path, whole), str)
     for bit in range(8 * len(whole)):
@@ -423,8 +423,8 @@ def test_every_flipped_bit_of_a_side_file_is_noticed(made: tuple[Path, dict[byte
         assert isinstance(entries_or_reason(path, bytes(damaged)), str), f"bit {bit}"
 
 
-def test_every_cut_of_a_side_file_is_noticed(made: tuple[Path, dict[bytes, Record | None]]) -> None:
-    path, _ = made
+def test_every_truncation_of_side_file_is_detected(indexed_log: tuple[Path, dict[bytes, Record | None]]) -> None:
+    path, _ = indexed_log
     whole = key_files(path)[0].read_bytes()
     for size in range(len(whole)):
         assert isinstance(entries_or_reason(path, whole[:size]), str), f"{size} bytes"
@@ -456,14 +456,14 @@ def damages(path: Path) -> dict[str, bytes]:
     "damage",
     ["empty", "zeros", "cut", "longer", "flipped", "another segment's", "huge counts", "no key index", "missing"],
 )
-def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
-    made: tuple[Path, dict[bytes, Record | None]],
+def test_damaged_side_file_changes_no_answer_and_is_logged_once(
+    indexed_log: tuple[Path, dict[bytes, Record | None]],
     damage: str,
     read_only: bool,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    source, expected = made
+    source, expected = indexed_log
     for file in source.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     target = key_files(tmp_path)[0]
@@ -475,18 +475,18 @@ def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
     with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=read_only) as log:
         for _ in range(3):
             assert {key: log.latest_for_key(key) for key in expected} == expected
-    told = [each for each in caplog.records if "rebuilding the key index" in each.message]
-    assert len(told) == (0 if damage == "missing" else 1)
+    warnings = [entry for entry in caplog.records if "rebuilding the key index" in entry.message]
+    assert len(warnings) == (0 if damage == "missing" else 1)
     if not read_only:
         assert target.read_bytes() == whole
 
 
-def test_a_side_file_that_is_opened_again_is_not_proved_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Goal: with more segments than may be open, a lookup does not sum up the whole file of each."""
+def test_side_file_is_checked_only_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: with more segments than may be open, a lookup does not check the whole file of each again."""
     make(tmp_path)
     expected = answers(tmp_path)
     with open_log(tmp_path, read_only=True, max_open_segments=1) as log:
-        assert not log.contains_key(b"stranger")  # which opens all of them, one by one
+        assert not log.contains_key(b"stranger")  # opens all segments, one by one
         for file in key_files(tmp_path):
             with file.open("r+b") as target:
                 target.seek(-1, os.SEEK_END)
@@ -495,26 +495,26 @@ def test_a_side_file_that_is_opened_again_is_not_proved_again(tmp_path: Path, ca
     assert caplog.messages == []
 
 
-def test_a_side_file_that_lies_with_a_right_crc_changes_no_answer_about_a_key_it_names(tmp_path: Path) -> None:
-    """Goal: a hint is followed, never believed."""
+def test_wrong_side_file_with_correct_crc_changes_no_answer(tmp_path: Path) -> None:
+    """Goal: an index is a hint: each entry is checked in the log."""
     make(tmp_path)
     expected = answers(tmp_path)
     for file in key_files(tmp_path):
         data = bytearray(file.read_bytes())
         (count,) = struct.unpack_from(">q", data, 40)
         for number in range(count):
-            at = len(data) - 8 - 4 * count + 4 * number  # before the CRC of its one page, and that of all
+            at = len(data) - 8 - 4 * count + 4 * number  # before the CRC of its only page, and the CRC of the file
             data[at : at + 4] = struct.pack(">I", number % 2)
         data[-4:] = struct.pack(">I", crc32c(bytes(data[:-4])))
         file.write_bytes(data)
     with open_log(tmp_path) as log:
         for key, record in expected.items():
             found = log.latest_for_key(key)
-            # An entry that names an older record of the same key cannot be told from a true one.
+            # An entry for an older record of the same key cannot be distinguished from a correct one.
             assert found == record or (found is not None and found.key == key)
 
 
-def test_a_side_file_of_a_truncated_segment_that_came_back_is_not_believed(tmp_path: Path) -> None:
+def test_reappeared_side_file_of_truncated_segment_is_not_used(tmp_path: Path) -> None:
     make(tmp_path)
     before = {file.name: file.read_bytes() for file in key_files(tmp_path)}
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
@@ -530,7 +530,7 @@ def test_a_side_file_of_a_truncated_segment_that_came_back_is_not_believed(tmp_p
             assert log.latest_for_key(key) == (expected[-1] if expected else None)
 
 
-def test_orphaned_side_files_go_at_the_next_open(tmp_path: Path) -> None:
+def test_orphaned_side_files_are_removed_on_open(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "00000000000000009999.keyindex").write_bytes(b"orphan")
     (tmp_path / "00000000000000000000.keyindex.tmp").write_bytes(b"half")
@@ -539,7 +539,7 @@ def test_orphaned_side_files_go_at_the_next_open(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_damage_in_the_log_is_named(tmp_path: Path) -> None:
+def test_lookup_reports_damage_in_log(tmp_path: Path) -> None:
     make(tmp_path, key_index="none")
     log_file = tmp_path / "00000000000000000000.log"
     data = bytearray(log_file.read_bytes())
@@ -553,7 +553,7 @@ def test_damage_in_the_log_is_named(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- sizes, batches, threads
 
 
-def test_a_side_file_takes_at_most_sixteen_bytes_a_key(tmp_path: Path) -> None:
+def test_side_file_takes_at_most_sixteen_bytes_per_key(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=1 << 20) as log:
         number = 0
         while log.segment_count == 1:
@@ -568,7 +568,7 @@ def test_a_side_file_takes_at_most_sixteen_bytes_a_key(tmp_path: Path) -> None:
         assert passed == 0
 
 
-def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
+def test_batch_larger_than_chunk_is_read_whole(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=1 << 21, max_message_bytes=1 << 21) as log:
         log.append(b"before", key=b"a")
         log.append_many([Record(b"x" * 900_000, key=b"large"), Record(b"y", key=b"b")])
@@ -579,7 +579,7 @@ def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
             assert found.offset == offset
 
 
-def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Path) -> None:
+def test_lookup_in_shortened_segment_finds_remaining_keys(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         for number in range(5):
             log.append(b"v", key=b"%d" % number)
@@ -593,8 +593,8 @@ def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Pa
     assert found == [0, 1, 2, -1, -1]
 
 
-def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Goal: neither one that was there, nor one that was made a moment ago."""
+def test_unreadable_side_file_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: this holds for a file that was there before, and for one that was just built."""
     expected = make(tmp_path)
     files = FailingFiles("map", ".keyindex")
     files.fails = True
@@ -603,7 +603,7 @@ def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplo
     assert "rebuilding the key index: it cannot be read" in caplog.text
 
 
-def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:
+def test_batches_without_records_are_skipped(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append(b"v", key=b"k")
         log.append_batches(batch_of(b"", record_count=0, last_delta=3))
@@ -612,8 +612,8 @@ def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:
         assert found.offset == 0
 
 
-def test_threads_look_up_while_one_appends(tmp_path: Path) -> None:
-    """Goal: an answer is never older than one that was given before, and never invented."""
+def test_threads_look_up_keys_while_another_appends(tmp_path: Path) -> None:
+    """Goal: an answer is never older than an earlier one, and always a record that was appended."""
     with open_log(tmp_path, segment_bytes=4000) as log:
         log.append(b"0", key=b"k")
         problems: list[str] = []
@@ -643,8 +643,8 @@ def test_threads_look_up_while_one_appends(tmp_path: Path) -> None:
         assert problems == []
 
 
-def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
-    """Goal: the page that describes the file, spelt out without the module that writes it."""
+def test_side_file_has_documented_format(tmp_path: Path) -> None:
+    """Goal: the file has the bytes that its format page describes, spelt out without the module that writes it."""
     make(tmp_path)
     seal = read_seal(QuickFiles(), str(tmp_path), 0)
     assert seal is not None
@@ -666,8 +666,8 @@ def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
     assert encode_key_index(table, seal) == data
 
 
-def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
-    """Goal: the indexes of what was replaced are gone or not believed, those of the new segments are made."""
+def test_keys_are_found_after_compaction(tmp_path: Path) -> None:
+    """Goal: the indexes of replaced segments are gone or not used, and those of the new segments are built."""
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, cleanup_policy="compact") as log:
         for round_number in range(3):
             for number in range(60):
@@ -683,8 +683,8 @@ def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
     assert answers(tmp_path, cleanup_policy="compact") == before
 
 
-def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp_path: Path) -> None:
-    """Goal: it may be that of a file which was replaced a moment ago; in the end the log tells."""
+def test_index_entry_of_compacted_record_falls_back_to_log(tmp_path: Path) -> None:
+    """Goal: the index may belong to a file that was just replaced; the log itself has the answer."""
     settings: dict[str, Any] = {"segment_bytes": SEGMENT_BYTES, "cleanup_policy": "compact", "key_index": "seal"}
     with open_log(tmp_path, **settings) as log:
         log.append(b"alone", key=KEYS[0])
@@ -705,8 +705,8 @@ def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp
         assert None in found.values()
 
 
-def test_a_segment_that_is_deleted_while_its_index_is_made_gets_none(tmp_path: Path) -> None:
-    """Goal: no index outlives its segment: another one may get its number."""
+def test_segment_deleted_while_index_is_built_gets_no_index(tmp_path: Path) -> None:
+    """Goal: no index outlives its segment, because another segment may get the same base offset."""
     files = Meanwhile()
     with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
         fill(log, 60)

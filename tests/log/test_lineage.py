@@ -1,8 +1,7 @@
-"""What the five documents behind seeklog ask for, row by row. docs/lineage.md maps every row to its test.
+"""The requirements of the five documents behind seeklog, row by row. docs/lineage.md maps every row to its test.
 
-The documents: S0 a sparse offset index, S1 the offset index of `distributedlog`, S2 a single-partition log in
-Python, S3 a commit log in Go, S4 the storage layer of mlog. Rows that another suite shows better are not
-repeated here.
+The documents: S0 a sparse offset index, S1 the offset index of `distributedlog`, S2 a single-partition log in Python,
+S3 a commit log in Go, S4 the storage layer of mlog. Rows that another suite tests better are not repeated here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FIRST_INDEX = "00000000000000000000.index"
 
 
 class WatchedFiles(OsFiles):
-    """The real disk, with a count of what it was asked for."""
+    """The real disk, which counts reads, writes and syncs."""
 
     def __init__(self) -> None:
         self.writes: list[int] = []
@@ -78,8 +77,8 @@ def segment_files(path: Path, suffix: str = ".log") -> list[Path]:
 
 
 @pytest.mark.id("s0-interval-of-records")
-def test_s0_with_an_interval_of_records_every_nth_record_gets_an_entry(tmp_path: Path) -> None:
-    """The bytes alone would give none: 40 batches of 78 bytes are below 4096."""
+def test_s0_record_interval_indexes_every_nth_record(tmp_path: Path) -> None:
+    """By bytes alone there would be no entry: 40 batches of 78 bytes are below 4096."""
     make_log(tmp_path, 40, config=LogConfig(flush="os", index_interval_records=4))
 
     entries = offset_entries(tmp_path / FIRST_INDEX)
@@ -88,8 +87,8 @@ def test_s0_with_an_interval_of_records_every_nth_record_gets_an_entry(tmp_path:
 
 
 @pytest.mark.id("s0-index-never-stale")
-def test_s0_the_index_is_built_by_the_append_and_never_stale(tmp_path: Path) -> None:
-    """After each append, before any close: every offset so far is found within one interval."""
+def test_s0_index_is_updated_by_every_append(tmp_path: Path) -> None:
+    """After each append, before any close, every offset is found within one interval."""
     with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=2 * BATCH_BYTES)) as log:
         for number in range(60):
             fill(log, 1, start=number)
@@ -98,7 +97,7 @@ def test_s0_the_index_is_built_by_the_append_and_never_stale(tmp_path: Path) -> 
 
 @pytest.mark.id("s0-seek-scans-one-interval")
 @pytest.mark.parametrize("interval", [0, 1, 500, 4096])
-def test_s0_a_seek_scans_at_most_one_interval_from_any_offset(tmp_path: Path, interval: int) -> None:
+def test_s0_seek_scans_at_most_one_interval(tmp_path: Path, interval: int) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=interval)) as log:
         fill(log, 300)
         for offset in range(300):
@@ -106,13 +105,13 @@ def test_s0_a_seek_scans_at_most_one_interval_from_any_offset(tmp_path: Path, in
 
             assert found.segment == 0
             assert found.position == offset * BATCH_BYTES
-            # An entry stands before the first batch that begins after more than an interval, so the
-            # interval, the batch that crossed it, and the one sought.
+            # An entry names the first batch that starts after more than an interval. So a seek scans the interval,
+            # the batch that crossed it, and the wanted one.
             assert found.scanned_bytes <= interval + 2 * BATCH_BYTES
 
 
 @pytest.mark.id("s0-first-and-last")
-def test_s0_the_first_and_the_last_offset_are_found(tmp_path: Path) -> None:
+def test_s0_first_and_last_offset_are_found(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
         fill(log, 100)
 
@@ -124,7 +123,7 @@ def test_s0_the_first_and_the_last_offset_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.id("s0-beyond-the-tail")
 @pytest.mark.parametrize("offset", [-1, 100, 101, 2**62])
-def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(tmp_path: Path, offset: int) -> None:
+def test_s0_offset_beyond_tail_is_refused_before_index_is_read(tmp_path: Path, offset: int) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="os"), files=files) as log:
         fill(log, 100)
@@ -144,7 +143,7 @@ def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(tm
 
 @pytest.mark.id("s0-empty-log")
 @pytest.mark.parametrize("offset", [0, 1, -1])
-def test_s0_any_seek_in_an_empty_log_is_an_error(tmp_path: Path, offset: int) -> None:
+def test_s0_seek_in_empty_log_is_refused(tmp_path: Path, offset: int) -> None:
     with Log(tmp_path) as log, pytest.raises(OffsetOutOfRange, match="empty"):
         log.seek(offset)
 
@@ -162,10 +161,10 @@ def test_s0_every_segment_has_its_own_index(tmp_path: Path) -> None:
 
 
 def open_in_this_process(path: Path) -> int:
-    """Count the handles and maps of this process on files of a log."""
+    """Count the open files and maps of this process below a directory."""
     handles = []
     for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the handle of the listing itself
+        with contextlib.suppress(FileNotFoundError):  # the listing's own file descriptor
             handles.append(str(link.readlink()))
     maps = Path("/proc/self/maps").read_text().splitlines()
     return sum(str(path) in line for line in [*handles, *maps])
@@ -173,7 +172,7 @@ def open_in_this_process(path: Path) -> int:
 
 @pytest.mark.id("s0-old-indexes-released")
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts open files in /proc; run on Linux")
-def test_s0_old_indexes_are_let_go_when_many_segments_are_read(tmp_path: Path) -> None:
+def test_s0_old_indexes_are_released_when_many_segments_are_read(tmp_path: Path) -> None:
     make_log(tmp_path, 300, config=LogConfig(flush="os", segment_bytes=3 * BATCH_BYTES))
 
     with LogReader(tmp_path, config=LogConfig(max_open_segments=4)) as log:
@@ -188,8 +187,8 @@ def test_s0_old_indexes_are_let_go_when_many_segments_are_read(tmp_path: Path) -
 
 
 @pytest.mark.id("s1-index-size")
-def test_s1_an_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> None:
-    """8 bytes for 4096 of log: 0.195 %. Batches of 16 KB would need even less."""
+def test_s1_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> None:
+    """8 bytes for 4096 of log are 0.195 %. Batches of 16 KB would need even less."""
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
         for _ in range(100):
             log.append_many([Record(bytes(90), timestamp_ms=STAMP_MS)] * 40)
@@ -205,7 +204,7 @@ def test_s1_an_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> No
 @pytest.mark.id("s1-what-is-mapped")
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads maps from /proc; run on Linux")
 def test_s1_only_key_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> None:
-    """A broker cuts logs and indexes in place, and a read beyond the end of a map kills the process."""
+    """A broker truncates logs and indexes in place, and a read beyond the end of a map kills the process."""
     config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES, index_interval_bytes=0)
     with Log(tmp_path, config=config) as log:
         fill(log, 35)
@@ -220,8 +219,8 @@ def test_s1_only_key_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> 
 
 
 @pytest.mark.id("s1-late-entry-checked")
-def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`validate_index` of the document looks at ten entries; here the 51st lies, and reads are right."""
+def test_s1_entry_far_after_first_ten_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The document's `validate_index` checks ten entries. Here the 51st is wrong, and reads are right."""
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     index = bytearray((tmp_path / FIRST_INDEX).read_bytes())
     struct.pack_into(">i", index, 50 * 8 + 4, 7)
@@ -235,8 +234,8 @@ def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog:
 
 
 @pytest.mark.id("s1-every-entry-checked")
-def test_s1_validation_looks_at_every_entry(tmp_path: Path) -> None:
-    """Each entry in turn points one batch too far, behind its own end of the log for the last one."""
+def test_s1_validation_checks_every_entry(tmp_path: Path) -> None:
+    """Each entry in turn points one batch too far; the last one points past the end of the log."""
     make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
     index = tmp_path / FIRST_INDEX
     whole = index.read_bytes()
@@ -252,7 +251,7 @@ def test_s1_validation_looks_at_every_entry(tmp_path: Path) -> None:
 @pytest.mark.id("s1-index-rebuilt")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "foreign"])
-def test_s1_an_index_is_recovered_or_rebuilt_to_the_bytes_it_had(tmp_path: Path, damage: str, suffix: str) -> None:
+def test_s1_recovered_or_rebuilt_index_has_its_old_bytes(tmp_path: Path, damage: str, suffix: str) -> None:
     config = LogConfig(flush="os", segment_bytes=100 * BATCH_BYTES, index_interval_bytes=500)
     make_log(tmp_path, 150, config=config)
     segment = tmp_path / FIRST_LOG
@@ -273,7 +272,7 @@ def test_s1_an_index_is_recovered_or_rebuilt_to_the_bytes_it_had(tmp_path: Path,
 
 
 @pytest.mark.id("s1-index-behind-its-log")
-def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_s1_index_that_lags_its_log_is_completed(tmp_path: Path) -> None:
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     whole = (tmp_path / FIRST_INDEX).read_bytes()
     (tmp_path / FIRST_INDEX).write_bytes(whole[: 20 * 8])
@@ -284,8 +283,8 @@ def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path
 
 @pytest.mark.id("s1-offset-at-time")
 @pytest.mark.parametrize("batch_records", [1, 7])
-def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path, batch_records: int) -> None:
-    """Timestamps go back and forth by up to 50 ms, as those of several producers do."""
+def test_s1_offset_at_time_equals_linear_search(tmp_path: Path, batch_records: int) -> None:
+    """Timestamps jump back and forth by up to 50 ms, as with several producers."""
     stamps = [STAMP_MS + number * 10 + (number * 37 % 11 - 5) * 10 for number in range(400)]
     config = LogConfig(flush="os", segment_bytes=40 * BATCH_BYTES, index_interval_bytes=200)
     with Log(tmp_path, config=config) as log:
@@ -299,8 +298,8 @@ def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path, 
 
 
 @pytest.mark.id("s1-torn-tail")
-def test_s1_a_torn_tail_does_not_swallow_the_next_append(tmp_path: Path) -> None:
-    """In the document's own code the next append lands behind the torn bytes and is never read."""
+def test_s1_append_after_torn_tail_is_readable(tmp_path: Path) -> None:
+    """In the document's own code the next append lands after the torn bytes and is never read."""
     make_log(tmp_path, 5)
     with (tmp_path / FIRST_LOG).open("ab") as file:
         file.write(bytes(30))
@@ -313,8 +312,8 @@ def test_s1_a_torn_tail_does_not_swallow_the_next_append(tmp_path: Path) -> None
 
 
 @pytest.mark.id("s1-entry-of-zeros")
-def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path: Path) -> None:
-    """(0, 0) is a legal entry of an older broker: one record, in the first batch of the segment."""
+def test_s1_index_with_first_entry_of_zeros_is_not_empty(tmp_path: Path) -> None:
+    """(0, 0) is a valid entry of an older broker: one record, in the first batch of the segment."""
     make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
     (tmp_path / FIRST_INDEX).write_bytes(bytes(8) + (tmp_path / FIRST_INDEX).read_bytes())
     for path in tmp_path.glob("seeklog-*"):
@@ -327,8 +326,8 @@ def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path
 
 
 @pytest.mark.id("s1-reads-use-the-index")
-def test_s1_a_read_uses_the_index(tmp_path: Path) -> None:
-    """In the document's own code it never did. One record of 10,000 costs a few kilobytes of reading."""
+def test_s1_read_uses_index(tmp_path: Path) -> None:
+    """The document's own code never uses it. One record of 10,000 costs a few kilobytes of reading."""
     make_log(tmp_path, 10_000)
     files = WatchedFiles()
 
@@ -344,14 +343,14 @@ def test_s1_a_read_uses_the_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s2-segment-names-and-rolls")
-def test_s2_segments_are_named_by_twenty_digits_and_roll_by_size(tmp_path: Path) -> None:
+def test_s2_segments_have_twenty_digit_names_and_roll_by_size(tmp_path: Path) -> None:
     make_log(tmp_path, 25, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES))
 
     assert [path.name for path in segment_files(tmp_path)] == [f"{base:020d}.log" for base in (0, 10, 20)]
 
 
 @pytest.mark.id("s2-only-the-last-is-written")
-def test_s2_only_the_last_segment_is_written(tmp_path: Path) -> None:
+def test_s2_only_last_segment_is_written(tmp_path: Path) -> None:
     config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)
     make_log(tmp_path, 25, config=config)
     sealed = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in segment_files(tmp_path)[:-1]}
@@ -363,8 +362,8 @@ def test_s2_only_the_last_segment_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s2-gaps-are-read")
-def test_s2_offsets_are_stored_so_gaps_are_read_as_they_are(tmp_path: Path) -> None:
-    """What compaction leaves: batches 0-1, 5, 9-10 of a segment."""
+def test_s2_stored_offsets_allow_gaps(tmp_path: Path) -> None:
+    """The offsets in a compacted segment: batches 0-1, 5, 9-10."""
     batches = [
         encode_batch([Record(value_of(n), timestamp_ms=STAMP_MS) for n in span], base_offset=span[0])
         for span in (range(2), range(5, 6), range(9, 11))
@@ -378,7 +377,7 @@ def test_s2_offsets_are_stored_so_gaps_are_read_as_they_are(tmp_path: Path) -> N
 
 
 @pytest.mark.id("s2-synced-before-return")
-def test_s2_with_flush_batch_a_record_is_synced_before_append_returns(tmp_path: Path) -> None:
+def test_s2_flush_batch_syncs_record_before_append_returns(tmp_path: Path) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="batch"), files=files, background=False) as log:
         for number in range(5):
@@ -400,7 +399,7 @@ def test_s2_reading_streams_across_segments(tmp_path: Path) -> None:
 
 @pytest.mark.id("s2-delete-before")
 @pytest.mark.parametrize("cutoff", range(26))
-def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(tmp_path: Path, cutoff: int) -> None:
+def test_s2_delete_before_removes_whole_segments_but_never_active_one(tmp_path: Path, cutoff: int) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         fill(log, 25)
         log.delete_before(cutoff)
@@ -413,7 +412,7 @@ def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(tmp_
 
 
 @pytest.mark.id("s2-sendfile")
-def test_s2_sendfile_carries_the_bytes_of_the_log_to_a_socket(tmp_path: Path) -> None:
+def test_s2_sendfile_sends_bytes_of_log_to_socket(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         fill(log, 25)
         sender, receiver = socket.socketpair()
@@ -432,7 +431,7 @@ def test_s2_sendfile_carries_the_bytes_of_the_log_to_a_socket(tmp_path: Path) ->
 
 
 @pytest.mark.id("s3-buffering-writer")
-def test_s3_what_the_buffering_writer_acknowledged_is_read_at_once(tmp_path: Path) -> None:
+def test_s3_records_acknowledged_by_buffering_writer_are_readable(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log, LogWriter(log, linger_ms=1) as writer:
         for number in range(50):
             offset = writer.append(value_of(number)).result(timeout=10)
@@ -440,7 +439,7 @@ def test_s3_what_the_buffering_writer_acknowledged_is_read_at_once(tmp_path: Pat
 
 
 @pytest.mark.id("s3-flush-makes-readable")
-def test_s3_a_flush_makes_everything_in_the_writers_buffer_readable(tmp_path: Path) -> None:
+def test_s3_flush_makes_buffer_of_writer_readable(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log, LogWriter(log, linger_ms=60_000) as writer:
         for number in range(50):
             writer.append(value_of(number))
@@ -450,7 +449,7 @@ def test_s3_a_flush_makes_everything_in_the_writers_buffer_readable(tmp_path: Pa
 
 
 @pytest.mark.id("s3-sparse-index")
-def test_s3_the_index_is_sparse(tmp_path: Path) -> None:
+def test_s3_index_is_sparse(tmp_path: Path) -> None:
     make_log(tmp_path, 1000)
 
     entries = offset_entries(tmp_path / FIRST_INDEX)
@@ -460,7 +459,7 @@ def test_s3_the_index_is_sparse(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s3-last")
-def test_s3_last_gives_the_newest_record(tmp_path: Path) -> None:
+def test_s3_last_returns_newest_record(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         for number in range(25):
             fill(log, 1, start=number)
@@ -468,13 +467,13 @@ def test_s3_last_gives_the_newest_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s3-last-of-an-empty-log")
-def test_s3_last_of_an_empty_log_is_an_error(tmp_path: Path) -> None:
+def test_s3_last_of_empty_log_is_refused(tmp_path: Path) -> None:
     with Log(tmp_path) as log, pytest.raises(OffsetOutOfRange):
         log.last()
 
 
 @pytest.mark.id("s3-no-padding")
-def test_s3_a_close_leaves_an_index_without_padding_and_the_next_start_goes_on(tmp_path: Path) -> None:
+def test_s3_close_leaves_index_without_padding(tmp_path: Path) -> None:
     config = LogConfig(flush="os", index_interval_bytes=0)
     make_log(tmp_path, 10, config=config)
 
@@ -485,7 +484,7 @@ def test_s3_a_close_leaves_an_index_without_padding_and_the_next_start_goes_on(t
 
 
 @pytest.mark.id("s3-broker-padding")
-def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(tmp_path: Path) -> None:
+def test_s3_zeros_left_in_index_by_crashed_broker_are_ignored(tmp_path: Path) -> None:
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     for suffix in (".index", ".timeindex"):
         path = (tmp_path / FIRST_LOG).with_suffix(suffix)
@@ -503,7 +502,7 @@ def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(t
 
 @pytest.mark.id("s3-full-index-rolls")
 @pytest.mark.parametrize("limit", [24, 240])
-def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
+def test_s3_full_index_rolls_segment(tmp_path: Path, limit: int) -> None:
     """The time index is full first: its entries take 12 bytes, those of the offset index 8."""
     config = LogConfig(flush="os", segment_index_bytes=limit, index_interval_bytes=0)
     make_log(tmp_path, 100, config=config)
@@ -516,7 +515,7 @@ def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
 
 
 @pytest.mark.id("s3-initial-offset")
-def test_s3_a_log_may_start_at_any_offset(tmp_path: Path) -> None:
+def test_s3_log_may_start_at_any_offset(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(initial_offset=84_231)) as log:
         assert (log.log_start_offset, log.log_end_offset) == (84_231, 84_231)
         assert log.append(b"first") == 84_231
@@ -529,7 +528,7 @@ def test_s3_a_log_may_start_at_any_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s4-append-many")
-def test_s4_many_records_are_one_batch_in_one_write(tmp_path: Path) -> None:
+def test_s4_many_records_are_one_batch_and_one_write(tmp_path: Path) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="os"), files=files, background=False) as log:
         files.writes.clear()
@@ -541,8 +540,8 @@ def test_s4_many_records_are_one_batch_in_one_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s4-short-write")
-def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system takes at most seven bytes at a time."""
+def test_s4_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system writes at most seven bytes at a time."""
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: real(fd, bytes(data)[:7], position))
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
@@ -553,7 +552,7 @@ def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.id("s4-index-operations")
-def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut(tmp_path: Path) -> None:
+def test_s4_index_appends_finds_floor_and_truncates(tmp_path: Path) -> None:
     table = bytearray()
     index = OffsetIndex(1000, table)
     assert (len(index), index.lookup(1234)) == (0, (1000, 0))
@@ -573,8 +572,8 @@ def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut(tmp_p
 
 
 @pytest.mark.id("s4-reads-wait-for-no-writer")
-def test_s4_reads_of_the_live_segment_wait_for_no_writer(tmp_path: Path) -> None:
-    """A writer is held in the middle of its write; a reader goes by."""
+def test_s4_reads_of_active_segment_do_not_wait_for_writer(tmp_path: Path) -> None:
+    """A writer is stopped in the middle of its write, and a reader still reads."""
     entered, leave = threading.Event(), threading.Event()
 
     class HeldFiles(OsFiles):
@@ -624,8 +623,8 @@ def test_s4_raw_batches_stream_across_segments_without_decoding(tmp_path: Path) 
 
 
 @pytest.mark.id("s4-ghost-write")
-def test_s4_recovery_drops_a_ghost_write_from_log_and_index(tmp_path: Path) -> None:
-    """A batch with the right shape and the wrong offset, left by an earlier life of the disk's blocks."""
+def test_s4_recovery_cuts_ghost_write_from_log_and_index(tmp_path: Path) -> None:
+    """A batch with the right shape and the wrong offset, left on the disk from an earlier file."""
     config = LogConfig(flush="os", index_interval_bytes=0)
     make_log(tmp_path, 10, config=config)
     ghost = encode_batch([Record(value_of(3), timestamp_ms=STAMP_MS)], base_offset=3)
@@ -641,8 +640,8 @@ def test_s4_recovery_drops_a_ghost_write_from_log_and_index(tmp_path: Path) -> N
 
 
 @pytest.mark.id("s4-compacted-log-not-cut")
-def test_s4_recovery_does_not_cut_a_compacted_log(tmp_path: Path) -> None:
-    """The document expects each offset to be the last plus one, and would cut here at the first gap."""
+def test_s4_recovery_does_not_cut_compacted_log(tmp_path: Path) -> None:
+    """The document expects each offset to be the last plus one, and would cut at the first gap."""
     raw = b"".join(encode_batch([Record(value_of(n), timestamp_ms=STAMP_MS)], base_offset=n) for n in (0, 1, 7, 8, 30))
     (tmp_path / FIRST_LOG).write_bytes(raw)
 
@@ -654,7 +653,7 @@ def test_s4_recovery_does_not_cut_a_compacted_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s4-high-watermark-exclusive")
-def test_s4_reads_stop_at_the_high_watermark_which_is_exclusive(tmp_path: Path) -> None:
+def test_s4_high_watermark_is_exclusive(tmp_path: Path) -> None:
     """In the document a read *at* the watermark succeeds: one record too many."""
     with Log(tmp_path, config=LogConfig(flush="os", high_watermark="manual")) as log:
         fill(log, 10)
@@ -669,7 +668,7 @@ def test_s4_reads_stop_at_the_high_watermark_which_is_exclusive(tmp_path: Path) 
 
 
 @pytest.mark.id("s4-high-watermark-survives")
-def test_s4_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
+def test_s4_high_watermark_survives_restart(tmp_path: Path) -> None:
     config = LogConfig(flush="os", high_watermark="manual")
     with Log(tmp_path, config=config) as log:
         fill(log, 10)
@@ -680,7 +679,7 @@ def test_s4_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("s4-typed-errors")
-def test_s4_every_error_is_typed_and_says_where(tmp_path: Path) -> None:
+def test_s4_every_error_has_type_and_location(tmp_path: Path) -> None:
     config = LogConfig(flush="os", max_message_bytes=200)
     with Log(tmp_path / "log", config=config) as log:
         fill(log, 3)

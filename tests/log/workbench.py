@@ -1,4 +1,4 @@
-"""What the storage tests work with: a clock that obeys, a disk that counts, and looks at a directory's bytes."""
+"""Helpers for the tests of the log: clocks, disks that count or fail, and functions that read a directory."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HEADER_BYTES = 61
 BATCH_BYTES = HEADER_BYTES + 7 + 10
 FIRST_LOG = f"{0:020d}.log"
 SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
-"""The configuration by which 33 records that are filled in lie in seven segments: 0-4, 5-9, ..., 30-32."""
-# A wait for another thread or process that takes this long will not end any more.
+"""With these settings 33 records from `fill` make seven segments: 0-4, 5-9, ..., 30-32."""
+# A wait for another thread or process fails after this time.
 PATIENCE_S = 60.0
 
 
 class FakeClock:
-    """A clock that stands still until it is told; its wall clock may jump while time goes on evenly."""
+    """A clock that moves only on request. Its wall clock may jump while its monotonic time does not."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.wall_ms = now_ms
@@ -53,7 +53,7 @@ class FakeClock:
 
 
 class TickingClock(FakeClock):
-    """A clock that goes on whenever it is asked, so that whoever waits by it does not wait long."""
+    """A clock that advances whenever it is read, so that no wait takes long."""
 
     def __init__(self, step_s: float = 0.25) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TickingClock(FakeClock):
 
 
 class QuickFiles(OsFiles):
-    """The real disk, not waited for. No test here cuts the power, and a process that dies loses nothing."""
+    """The real disk without syncs. No test here loses power, and a crash of the process loses nothing."""
 
     def sync(self, handle: int) -> None:
         pass
@@ -75,7 +75,7 @@ class QuickFiles(OsFiles):
 
 
 class PathFiles(QuickFiles):
-    """The real disk, which knows the path of every file that is open."""
+    """The real disk, which knows the path of every open file."""
 
     def __init__(self) -> None:
         self._paths: dict[int, str] = {}
@@ -87,7 +87,7 @@ class PathFiles(QuickFiles):
 
 
 class CountingFiles(PathFiles):
-    """The real disk with a diary: (what, file name) of every write, sync, truncation, rename and removal."""
+    """The real disk with a diary: (operation, file name) of every write, sync, truncation, rename and removal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,9 +115,9 @@ class CountingFiles(PathFiles):
         self.diary.append(("remove", os.path.basename(path)))
         super().remove(path)
 
-    def count(self, what: str, suffix: str = ".log") -> int:
-        """Return how often a file whose name ends so was written, synced, ..."""
-        return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
+    def count(self, operation: str, suffix: str = ".log") -> int:
+        """Return how often files with this suffix were written, synced, ..."""
+        return sum(done == operation and name.endswith(suffix) for done, name in list(self.diary))
 
 
 class ReadCountingFiles(QuickFiles):
@@ -132,9 +132,9 @@ class ReadCountingFiles(QuickFiles):
 
 
 class GatedFiles(CountingFiles):
-    """A disk whose writes to logs wait at a closed gate, and whose writes and syncs of logs fail where an error is set.
+    """A disk that makes writes to logs wait at a closed gate, and fails their writes and syncs if an error is set.
 
-    `gated` and the keys of the errors are a part of the log's path; an empty one is part of every path.
+    `gated` and the keys of the errors are parts of the log's path. An empty string matches every path.
     """
 
     def __init__(self, gated: str = "") -> None:
@@ -165,9 +165,9 @@ class GatedFiles(CountingFiles):
 
 
 class Meanwhile(PathFiles):
-    """The real disk, on which somebody else does something while it is asked: before or after a call, once.
+    """The real disk, which runs a given function once, before or after a certain call.
 
-    A call is named by its method and by how the path ends that it is for; the first that comes is taken.
+    The call is the first one of the given method for a path with the given suffix.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class Meanwhile(PathFiles):
 
     @property
     def is_over(self) -> bool:
-        """Whether all that was to be done was done."""
+        """Whether every function has run."""
         return not self._plans
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
@@ -257,7 +257,7 @@ class Meanwhile(PathFiles):
 
 
 class FailingFiles(Meanwhile):
-    """The real disk, on which the calls of a method fail while `fails` is set, for paths with `part` in them."""
+    """The real disk, on which calls of one method fail while `fails` is set, for paths that contain `part`."""
 
     def __init__(self, method: str, part: str = "", *, error: BaseException | int = errno.EIO) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class FailingFiles(Meanwhile):
 
 
 class Follower(threading.Thread):
-    """Follows a log in a thread until it has found `count` records; daemonic, for when it hangs."""
+    """Follows a log in a thread until it has found `count` records. The thread is a daemon, because it may hang."""
 
     def __init__(self, log: Log, offset: int | None, *, count: int = 10**9, timeout_ms: float | None = None) -> None:
         super().__init__(daemon=True)
@@ -310,7 +310,7 @@ def open_log(
     background: bool = False,
     **settings: Any,
 ) -> Any:
-    """Open a log that syncs only when it is told and does nothing on its own; `settings` are its config's."""
+    """Open a log that syncs only on request and has no background thread. `settings` override its configuration."""
     if read_only:
         return open_reader(path, clock=clock, files=files, **settings)
     return Log(
@@ -323,24 +323,24 @@ def open_log(
 
 
 def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> LogReader:
-    """Open a log to read from; `settings` are its config's."""
+    """Open a log for reading. `settings` override its configuration."""
     return LogReader(path, config=config_of(**settings), clock=clock or FakeClock(), files=files or QuickFiles())
 
 
 def value_of(number: int, *, size: int = 10) -> bytes:
-    """Return as many bytes, which tell the number."""
+    """Return `size` bytes that spell the number."""
     return b"%0*d" % (size, number)
 
 
 def fill(log: Log, count: int, *, start: int | None = None) -> None:
-    """Append batches of one record, BATCH_BYTES each, whose values tell their offsets, a second apart."""
+    """Append batches of one record and BATCH_BYTES each, a second apart. Their values spell their offsets."""
     first = log.log_end_offset if start is None else start
     for number in range(first, first + count):
         log.append(value_of(number), timestamp_ms=START_MS + number * 1000)
 
 
 def make_log(path: Path, count: int, **settings: Any) -> None:
-    """Make a log of `count` records and close it cleanly."""
+    """Create a log of `count` records and close it cleanly."""
     with open_log(path, **settings) as log:
         fill(log, count)
 
@@ -354,12 +354,12 @@ def values(records: Iterable[Record]) -> list[bytes | None]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Return every file's bytes. The lock is left out: a writer that is refused has written its pid there."""
+    """Return every file's bytes, except those of the lock file, which every open for writing changes."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != LOCK}
 
 
 def crashed_copy(directory: Path, target: Path) -> Path:
-    """Return the directory as a process leaves it that is killed now: all written, nothing closed."""
+    """Return a copy of the directory as after a crash now: everything is written, nothing is closed."""
     return Path(shutil.copytree(directory, target))
 
 
@@ -376,7 +376,7 @@ def time_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for another thread to make something true."""
+    """Wait until another thread makes a condition true."""
     give_up = time.monotonic() + PATIENCE_S
     pause = threading.Event()
     while not condition():
