@@ -1,6 +1,6 @@
-"""A real browser for a page, driven without a driver: flags in, the document, the console and a picture out.
+"""Opens a page in headless Chromium; returns its document and console, and takes a screenshot.
 
-Chromium's own window cannot be as narrow as a phone, so the page stands in a frame of the width that is wanted.
+A window of Chromium cannot be as narrow as a phone, so the page is in a frame of the wanted width.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE_S = 120
+TIMEOUT_S = 120
 DESKTOP, PHONE = 1280, 390
 
 _FRAME = """<!doctype html><body style="margin:0"><iframe id="frame" src="{page}"
@@ -54,7 +54,7 @@ document.getElementById("frame").addEventListener("load", () => {{
 
 @dataclass(frozen=True)
 class Seen:
-    """What the browser made of a page."""
+    """A page as rendered by the browser."""
 
     found: dict[str, Any]
     console: list[str]
@@ -64,18 +64,18 @@ class Seen:
 
 
 def look(page: Path, *, width: int, picture: Path | None = None, is_dark: bool = False) -> Seen:
-    """Open a page in a frame of some width, and tell what is there; with `picture` also take one, of all of it."""
+    """Open a page in a frame of this width; with `picture`, also save a screenshot of the whole page."""
     done = _chromium(page, "--dump-dom", width=width, height=1000, is_dark=is_dark)
-    told = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert told is not None, done.stderr
-    found = json.loads(html.unescape(told[1]))
+    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert match is not None, done.stderr
+    found = json.loads(html.unescape(match[1]))
     if picture is not None:
         height = min(found["height"], 12_000)
         _chromium(page, f"--screenshot={picture}", width=width, height=height, is_dark=is_dark)
     return Seen(found, [line for line in done.stderr.splitlines() if "CONSOLE" in line])
 
 
-def _chromium(page: Path, *words: str, width: int, height: int, is_dark: bool) -> subprocess.CompletedProcess[str]:
+def _chromium(page: Path, *arguments: str, width: int, height: int, is_dark: bool) -> subprocess.CompletedProcess[str]:
     assert CHROMIUM is not None
     frame = page.with_name(f"{page.stem}-frame.html")
     frame.write_text(_FRAME.format(page=page.name, width=width, height=height))
@@ -92,11 +92,11 @@ def _chromium(page: Path, *words: str, width: int, height: int, is_dark: bool) -
             f"--user-data-dir={page.parent / 'profile'}",
             f"--window-size={max(width, 500)},{height}",
             "--virtual-time-budget=5000",
-            *words,
+            *arguments,
             frame.as_uri(),
         ],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )

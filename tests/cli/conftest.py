@@ -1,4 +1,4 @@
-"""The command as its users run it: a process of its own, in a pipe or before a terminal."""
+"""Runs the command in its own process, in a pipe or on a terminal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 
 import seeklog
 from cli.forking import Forking, forking
-from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Ran, Run, surroundings
+from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Ran, Run, surroundings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what it puts into the background without Ctrl-C, and children inherit that: these tests press it.
+    # A shell disables Ctrl-C for background jobs, and their children inherit that; these tests need Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,12 +29,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
-    """A process from which commands are forked."""
+    """A process that forks commands."""
     with forking(surroundings(tmp_path_factory.mktemp("forking"))) as process:
         yield process
 
 
-# What Python and the package look at only when they start.
+# Variables that Python and the package read only at start-up.
 AT_START = ("PYTHON", "LANG", "LC_", "SEEKLOG_PURE")
 
 
@@ -53,11 +53,11 @@ def run(home: Path, tmp_path: Path, forked: Forking) -> Run:
                 capture_output=True,
                 cwd=tmp_path,
                 env=around,
-                timeout=PATIENCE_S,
+                timeout=TIMEOUT_S,
                 check=False,
             )
             return Ran(done.returncode, done.stdout, done.stderr.decode())
-        code, out, err = forked.run(words, stdin=data, cwd=tmp_path, env=around, timeout=PATIENCE_S)
+        code, out, err = forked.run(words, stdin=data, cwd=tmp_path, env=around, timeout=TIMEOUT_S)
         return Ran(code, out, err.decode())
 
     return run_in_pipe
@@ -65,9 +65,9 @@ def run(home: Path, tmp_path: Path, forked: Forking) -> Run:
 
 @pytest.fixture
 def run_on_terminal(home: Path, tmp_path: Path) -> Run:
-    """Run the command before a terminal, in the test's directory; `typed` is what the user types, `out` all that shows.
+    """Run the command on a terminal, in the test's directory; `typed` is the input, `out` everything on the screen.
 
-    With `interrupt_after` Ctrl-C is pressed when that text has been shown.
+    `interrupt_after`: press Ctrl-C when this text is on the screen.
     """
 
     def run_in_pty(
@@ -86,7 +86,7 @@ def run_on_terminal(home: Path, tmp_path: Path) -> Run:
         os.close(slave)
         os.write(master, typed.encode())
         shown = b""
-        ends = time.monotonic() + PATIENCE_S
+        ends = time.monotonic() + TIMEOUT_S
         try:
             while time.monotonic() < ends:
                 if not select.select([master], [], [], 0.1)[0]:
@@ -96,7 +96,7 @@ def run_on_terminal(home: Path, tmp_path: Path) -> Run:
                 try:
                     chunk = os.read(master, 65536)
                 except OSError:
-                    break  # Linux says so when the other side is closed
+                    break  # Linux raises this when the other side is closed
                 if not chunk:
                     break
                 shown += chunk
@@ -115,7 +115,7 @@ def run_on_terminal(home: Path, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store `data` with `orders`, two partitions and twenty records a minute apart, and an empty `refunds`."""
+    """A store `data` with `orders` (two partitions, twenty records a minute apart) and an empty `refunds`."""
     path = tmp_path / "data"
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=2)

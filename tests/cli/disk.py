@@ -1,4 +1,4 @@
-"""What lies on disk, to see that nothing of it changed."""
+"""The files on disk, to check that nothing changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:
-    """Return every file below a directory by its name, but for locks, which an opener touches."""
+    """Return every file below a directory by name, except lock files, which an open touches."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))

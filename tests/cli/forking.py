@@ -1,9 +1,9 @@
-"""Commands without what each start costs: they are forked from a process that has imported all of them.
+"""Runs commands without their start-up time, by forking a process that has imported all of them.
 
     python tests/cli/forking.py <path of a socket>
 
-A connection brings stdin, stdout and stderr of one command, and a line of JSON with its arguments, its directory and
-its environment; the answer is its pid in one line, and its exit code in another. It ends when its own stdin does.
+A connection passes stdin, stdout and stderr of one command, and a line of JSON with its arguments, directory and
+environment. The answer is a line with its pid and a line with its exit code. The process exits when its stdin closes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import BinaryIO
 
 
 class Forking:
-    """The other side: asks such a process for commands."""
+    """The client of the process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class Forking:
     def run(
         self, arguments: list[str], *, stdin: bytes, cwd: Path, env: Mapping[str, str], timeout: float
     ) -> tuple[int, bytes, bytes]:
-        """Run one command; return its exit code, as `subprocess` has it, and what it wrote to stdout and stderr."""
+        """Run a command; return its exit code as `subprocess` does, its stdout and its stderr."""
         pipes = [os.pipe() for _ in range(3)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
         ours = [os.fdopen(pipes[0][1], "wb"), os.fdopen(pipes[1][0], "rb"), os.fdopen(pipes[2][0], "rb")]
@@ -72,7 +72,7 @@ def _read(pipe: BinaryIO) -> bytes:
 
 @contextlib.contextmanager
 def forking(env: Mapping[str, str]) -> Iterator[Forking]:
-    """Start such a process, and end it."""
+    """Start the process, and stop it at the end."""
     with tempfile.TemporaryDirectory() as directory:  # the path of a socket must be short
         path = os.path.join(directory, "socket")
         command = [sys.executable, __file__, path]
@@ -88,7 +88,7 @@ def forking(env: Mapping[str, str]) -> Iterator[Forking]:
 
 
 def main() -> int:
-    """Fork a process for each command; return what a command ends with, in its process."""
+    """Fork a process for each command; in that process, return the exit code of the command."""
     from seeklog.cli import verbs
 
     for module in pkgutil.iter_modules(verbs.__path__):
@@ -96,7 +96,7 @@ def main() -> int:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(sys.argv[1])
     listener.listen()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the answering processes
     print("ready", flush=True)
     while listener in select.select([listener, 0], [], [])[0]:
         connection, _ = listener.accept()
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def _answer(connection: socket.socket) -> int:
-    """Fork the command, and say how it ends; return only in the command's process, with its exit code."""
+    """Fork the command and send its exit code; return only in the command's process."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.loads(connection.makefile().readline())
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""A store with a topic of several segments, and ways to damage it, for the verbs that look at bytes."""
+"""A store with a topic of several segments, and functions to damage it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import seeklog
 from cli.workbench import MORNING_MS
 
-# A record takes about 100 bytes: three segments of some twenty records, and index points within each.
+# A record takes about 100 bytes: three segments of about twenty records, each with index entries.
 SMALL = {"segment.bytes": 2000, "index.interval.bytes": 300, "retention.ms": -1}
 RECORDS = 50
 
 
 def make_segments(path: Path, *, records: int = RECORDS) -> Path:
-    """Make a store at `path` with one partition `orders-0` of three segments; return the partition's directory."""
+    """Create a store at `path` with one partition `orders-0` of three segments; return the partition's directory."""
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=1, config=SMALL)
         with made.writer("orders", 0) as log:
@@ -29,7 +29,7 @@ def logs_of(partition: Path) -> list[Path]:
 
 
 def flip(path: Path, position: int, *, mask: int = 0x01) -> None:
-    """Change bits of one byte of a file."""
+    """Flip bits of one byte of a file."""
     with path.open("r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
@@ -38,5 +38,5 @@ def flip(path: Path, position: int, *, mask: int = 0x01) -> None:
 
 
 def state_of(directory: Path) -> dict[str, bytes]:
-    """Return every file below a directory, to see that nothing has changed."""
+    """Return every file below a directory, to check that nothing changed."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

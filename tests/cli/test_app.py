@@ -1,4 +1,4 @@
-"""What holds for the command as a whole: help, unknown words, surroundings, what it loads."""
+"""The command as a whole: help, unknown arguments, settings, and imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seeklog.cli.catalogue import VERBS
 HEAVY = ("pyspark", "pyarrow", "duckdb", "pandas", "numpy", "matplotlib", "fsspec", "rich")
 
 
-def test_help_names_every_verb(run: Run) -> None:
+def test_help_names_every_command(run: Run) -> None:
     ran = run("--help")
 
     assert ran.code == 0
@@ -22,7 +22,7 @@ def test_help_names_every_verb(run: Run) -> None:
         assert f"\n  {name} " in ran.text
 
 
-def test_no_words_show_the_help_and_are_a_mistake(run: Run) -> None:
+def test_no_arguments_print_help_and_are_a_usage_error(run: Run) -> None:
     ran = run()
 
     assert (ran.code, ran.out) == (2, b"")
@@ -30,7 +30,7 @@ def test_no_words_show_the_help_and_are_a_mistake(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_the_help_of_each_verb_begins_with_its_example(run: Run, name: str) -> None:
+def test_help_of_each_command_begins_with_its_example(run: Run, name: str) -> None:
     ran = run(name, "-h")
 
     assert ran.code == 0
@@ -38,7 +38,7 @@ def test_the_help_of_each_verb_begins_with_its_example(run: Run, name: str) -> N
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_an_option_that_no_verb_has_is_one_line(run: Run, name: str) -> None:
+def test_unknown_option_is_reported_in_one_line(run: Run, name: str) -> None:
     ran = run(name, "--no-such-option")
 
     assert (ran.code, ran.out) == (2, b"")
@@ -46,24 +46,24 @@ def test_an_option_that_no_verb_has_is_one_line(run: Run, name: str) -> None:
     assert ran.err.count("\n") == 1
 
 
-def test_an_unknown_verb_gets_the_nearest(run: Run) -> None:
+def test_unknown_command_gets_a_suggestion(run: Run) -> None:
     ran = run("lst")
 
     assert (ran.code, ran.err) == (2, "seeklog: unknown command lst; did you mean ls?\n")
 
 
-def test_the_directory_of_the_surroundings_stands_in_for_one_that_is_left_out(run: Run, store: Path) -> None:
+def test_seeklog_dir_is_the_default_of_dir(run: Run, store: Path) -> None:
     assert run("ls", env={"SEEKLOG_DIR": str(store)}).out == run("ls", store).out
 
 
-def test_the_directory_may_stand_in_the_settings(run: Run, store: Path, home: Path) -> None:
+def test_settings_file_has_the_default_of_dir(run: Run, store: Path, home: Path) -> None:
     (home / ".config").mkdir()
     (home / ".config" / "seeklog.toml").write_text(f'dir = "{store}"\n')
 
     assert run("ls").out == run("ls", store).out
 
 
-def test_a_setting_that_nobody_knows_is_refused(run: Run, store: Path, home: Path) -> None:
+def test_unknown_setting_in_the_file_is_refused(run: Run, store: Path, home: Path) -> None:
     (home / ".config").mkdir()
     (home / ".config" / "seeklog.toml").write_text("colour = true\n")
 
@@ -73,14 +73,14 @@ def test_a_setting_that_nobody_knows_is_refused(run: Run, store: Path, home: Pat
     assert "unknown setting colour; known settings: dir, utc" in ran.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["ls", "data"], ["ls", "-h"]])
-def test_a_quick_verb_loads_nothing_heavy(store: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["ls", "data"], ["ls", "-h"]])
+def test_quick_command_imports_nothing_heavy(store: Path, arguments: list[str]) -> None:
     script = (
         "import sys; from seeklog.cli.main import main; code = main(sys.argv[1:]);"
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *words],
+        [sys.executable, "-c", script, *arguments],
         capture_output=True,
         cwd=store.parent,
         env=surroundings(store),
@@ -90,7 +90,7 @@ def test_a_quick_verb_loads_nothing_heavy(store: Path, words: list[str]) -> None
     assert done.stderr.decode().splitlines()[-1] == "0 []"
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(store: Path) -> None:
+def test_closed_pipe_ends_the_command_quietly(store: Path) -> None:
     command = f"'{sys.executable}' -m seeklog.cli ls data | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, cwd=store.parent, env=surroundings(store), check=False

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
+from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Run, surroundings
 from seeklog.cli.show.record_json import Draft
 from seeklog.cli.verbs.append import WINDOW, Sending
 from seeklog.clients.producer import SendFuture
@@ -46,7 +46,7 @@ def values(path: Path, topic: str) -> list[Any]:
 
 
 @pytest.mark.id("append-reads-what-cat-writes")
-def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: Path) -> None:
+def test_append_json_round_trips_the_output_of_cat(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.create_topic("nasty", partitions=3)
         store.create_topic("again", partitions=3)
@@ -63,7 +63,7 @@ def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "found"),
+    ("arguments", "stdin", "found"),
     [
         ([], b"a\nb\n", [(b"a", None, ())]),
         ([], b"\n", [(b"", None, ())]),
@@ -96,23 +96,23 @@ def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: P
         (["--rate", 1000], b"a", [(b"a", None, ())]),
     ],
 )
-def test_the_first_record_of_what_is_read(
-    run: Run, store: Path, words: list[Any], stdin: bytes, found: list[Any]
+def test_each_input_format_yields_the_expected_record(
+    run: Run, store: Path, arguments: list[Any], stdin: bytes, found: list[Any]
 ) -> None:
-    ran = run("append", store, "refunds", *words, stdin=stdin)
+    ran = run("append", store, "refunds", *arguments, stdin=stdin)
 
     assert (ran.code, ran.out) == (0, b"")
     assert ran.err.startswith("appended ")
     assert [record[:3] for record in records(store, "refunds")[:1]] == found
 
 
-def test_times_come_along(run: Run, store: Path) -> None:
+def test_timestamps_are_kept(run: Run, store: Path) -> None:
     run("append", store, "refunds", "--csv", stdin="value,timestamp\na,2026-01-01T00:00:00.5Z\nb,1767225600000\n")
 
     assert [record[3] for record in records(store, "refunds")] == [MORNING_MS + 500, MORNING_MS]
 
 
-def test_keys_go_where_kafka_puts_them(run: Run, store: Path) -> None:
+def test_keys_go_to_the_partition_kafka_chooses(run: Run, store: Path) -> None:
     assert run("append", store, "orders", "--key-sep", ":", stdin="customer_7:x\n" * 3).code == 0
 
     with seeklog.open(store, read_only=True) as made:
@@ -121,8 +121,8 @@ def test_keys_go_where_kafka_puts_them(run: Run, store: Path) -> None:
     assert latest.value == b"x"
 
 
-def test_a_file_is_read_to_its_end(run: Run, store: Path, tmp_path: Path) -> None:
-    # More than two windows of futures, and lines that cross the pieces in which it is read.
+def test_whole_file_is_appended(run: Run, store: Path, tmp_path: Path) -> None:
+    # More than two windows of futures, and lines that cross the chunks of the input.
     lines = [b"%06d" % number + b"x" * (number % 97) for number in range(12_000)]
     (tmp_path / "lines.txt").write_bytes(b"\n".join(lines))
 
@@ -133,7 +133,7 @@ def test_a_file_is_read_to_its_end(run: Run, store: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("delimiter", ["\\r\\n", "ab"])
-def test_a_delimiter_of_two_bytes_may_be_cut_by_a_pipe(run: Run, store: Path, delimiter: str) -> None:
+def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: str) -> None:
     mark = b"\r\n" if delimiter == "\\r\\n" else b"ab"
     lines = [b"%d" % number * 11 for number in range(30_000)]
 
@@ -143,7 +143,7 @@ def test_a_delimiter_of_two_bytes_may_be_cut_by_a_pipe(run: Run, store: Path, de
 
 @pytest.mark.id("append-stops-at-a-bad-line")
 @pytest.mark.parametrize(
-    ("words", "stdin", "told", "written"),
+    ("arguments", "stdin", "message", "written"),
     [
         (
             ["--json"],
@@ -172,23 +172,23 @@ def test_a_delimiter_of_two_bytes_may_be_cut_by_a_pipe(run: Run, store: Path, de
         (
             [],
             b"1\n" + b"x" * 1_100_000,
-            "line 2: a record of 1,100,000 bytes; max.message.bytes of the topic is 1,048,588",
+            "line 2: the record has 1,100,000 bytes; max.message.bytes of the topic is 1,048,588",
             1,
         ),
     ],
 )
-def test_at_a_bad_line_it_stops_and_says_how_many_are_written(
-    run: Run, store: Path, words: list[str], stdin: bytes, told: str, written: int
+def test_append_stops_at_invalid_line_and_reports_the_count(
+    run: Run, store: Path, arguments: list[str], stdin: bytes, message: str, written: int
 ) -> None:
-    ran = run("append", store, "refunds", *words, stdin=stdin)
+    ran = run("append", store, "refunds", *arguments, stdin=stdin)
 
     assert (ran.code, ran.err.count("\n")) == (1, 1)
-    assert ran.err.startswith(f"seeklog: {told}")
+    assert ran.err.startswith(f"seeklog: {message}")
     assert ran.err.endswith(f"; {written} record{'' if written == 1 else 's'} before it were appended, none after it\n")
     assert len(records(store, "refunds")) == written
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key(run: Run, store: Path) -> None:
+def test_compacted_topic_refuses_record_without_key(run: Run, store: Path) -> None:
     run("create", store, "latest", "--set", "cleanup.policy=compact")
 
     ran = run("append", store, "latest", "--key-sep", ":", stdin="a:1\nb\nc:3\n")
@@ -199,7 +199,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(run: Run, store: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["refund"], 4, "did you mean 'refunds'?"),
         (["zzz"], 4, "pass --create to create it"),
@@ -219,15 +219,17 @@ def test_a_compacted_topic_takes_no_record_without_a_key(run: Run, store: Path) 
         (["__consumer_offsets"], 2, "Kafka's own"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[str], code: int, told: str) -> None:
-    ran = run("append", store, *words, stdin=b"a\n")
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, store: Path, arguments: list[str], code: int, message: str
+) -> None:
+    ran = run("append", store, *arguments, stdin=b"a\n")
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
-    assert told in ran.err
+    assert message in ran.err
     assert records(store, "refunds") == []
 
 
-def test_a_store_is_made_only_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_store_is_created_only_with_create(run: Run, tmp_path: Path) -> None:
     assert run("append", "new", "orders", stdin=b"a\n").code == 4
     assert not (tmp_path / "new").exists()
 
@@ -235,7 +237,7 @@ def test_a_store_is_made_only_where_that_is_asked_for(run: Run, tmp_path: Path) 
     assert values(tmp_path / "new", "orders") == [b"a"]
 
 
-def test_a_topic_that_is_compressed_otherwise_is_not_written_to(run: Run, store: Path) -> None:
+def test_conflicting_compression_is_refused(run: Run, store: Path) -> None:
     run("create", store, "packed", "--set", "compression.type=gzip")
 
     ran = run("append", store, "packed", "--compression", "zstd", stdin=b"a\n")
@@ -245,14 +247,14 @@ def test_a_topic_that_is_compressed_otherwise_is_not_written_to(run: Run, store:
     assert run("append", store, "packed", "--compression", "gzip", stdin=b"a\n").code == 0
 
 
-def test_compression_is_what_was_asked_for(run: Run, store: Path) -> None:
+def test_compression_option_sets_the_codec(run: Run, store: Path) -> None:
     run("append", store, "refunds", "--compression", "zstd", stdin=b"aaaa\n" * 100)
 
     with seeklog.open(store, read_only=True) as made:
         assert {batch.codec for batch in made.log("refunds", 0).read_batches(0)} == {"zstd"}
 
 
-def test_a_log_that_another_process_writes_is_told(run: Run, store: Path) -> None:
+def test_log_open_in_another_process_is_reported(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as made, made.writer("refunds", 0):
         ran = run("append", store, "refunds", stdin=b"a\n")
 
@@ -260,7 +262,7 @@ def test_a_log_that_another_process_writes_is_told(run: Run, store: Path) -> Non
     assert f"is open for writing in process {os.getpid()}" in ran.err
 
 
-def test_stdin_that_is_closed_is_told(store: Path) -> None:
+def test_closed_stdin_is_reported(store: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"'{sys.executable}' -m seeklog.cli append data refunds <&-"],
         capture_output=True,
@@ -276,7 +278,7 @@ def test_stdin_that_is_closed_is_told(store: Path) -> None:
 
 
 def limited(most_bytes: int) -> Callable[[], None]:
-    """Return what makes files of a child end at a size, as a disk that is full does."""
+    """Return a function that limits the size of a child's files, as a full disk would."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -286,27 +288,27 @@ def limited(most_bytes: int) -> Callable[[], None]:
 
 
 @pytest.mark.id("append-without-room")
-def test_where_nothing_more_can_be_written_it_tells_how_many_are(store: Path) -> None:
+def test_failed_write_reports_the_appended_count(store: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "append", str(store), "refunds"],
         input=b"x" * 999 + b"\n" + b"\n".join([b"x" * 1000] * 2000),
         capture_output=True,
         env=surroundings(store),
         preexec_fn=limited(1 << 20),
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
-    told = done.stderr.decode()
-    assert done.returncode == 1, told
-    assert "Traceback" not in told
+    message = done.stderr.decode()
+    assert done.returncode == 1, message
+    assert "Traceback" not in message
     written = len(records(store, "refunds"))
     assert 0 < written < 2001
-    assert f"{written:,} records appended before the error" in told
+    assert f"{written:,} records appended before the error" in message
 
 
 @pytest.mark.id("append-interrupted")
-def test_ctrl_c_keeps_what_was_sent_and_says_how_many(store: Path) -> None:
+def test_ctrl_c_keeps_sent_records_and_reports_the_count(store: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, "append", str(store), "refunds"],
@@ -322,19 +324,17 @@ def test_ctrl_c_keeps_what_was_sent_and_says_how_many(store: Path) -> None:
     with seeklog.open(store, read_only=True) as made:
         seen = [record.value for record in itertools.islice(made.log("refunds", 0).follow(0), 3)]
     process.send_signal(signal.SIGINT)
-    code = process.wait(timeout=PATIENCE_S)
-    told = os.read(master, 65536).decode()
+    code = process.wait(timeout=TIMEOUT_S)
+    message = os.read(master, 65536).decode()
     os.close(master)
 
     assert seen == [b"a", b"b", b"c"]
-    assert (code, told.strip()) == (130, "stopped after appending 3 records")
+    assert (code, message.strip()) == (130, "stopped after appending 3 records")
     assert values(store, "refunds") == [b"a", b"b", b"c"]
 
 
-def test_ctrl_c_while_it_waits_for_what_was_sent_miscounts_nothing(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That is where it spends its time. Who goes on behind the number told writes nothing twice."""
+def test_ctrl_c_while_futures_settle_keeps_the_count_exact(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who resumes after the reported count appends nothing twice."""
     wait, waited = SendFuture.exception, itertools.count(1)
 
     def interrupted(future: SendFuture) -> SeeklogError | None:
@@ -354,7 +354,7 @@ def test_ctrl_c_while_it_waits_for_what_was_sent_miscounts_nothing(
     assert len(values(store, "refunds")) == 2 * WINDOW
 
 
-def test_on_a_terminal_it_says_how_to_end(run_on_terminal: Run, store: Path) -> None:
+def test_reading_from_a_terminal_explains_how_to_end(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("append", store, "refunds", typed="a\n\x04")
 
     assert ran.code == 0
@@ -362,8 +362,8 @@ def test_on_a_terminal_it_says_how_to_end(run_on_terminal: Run, store: Path) -> 
     assert values(store, "refunds") == [b"a"]
 
 
-def test_a_pace_is_kept(run: Run, store: Path) -> None:
-    # Twenty records at a hundred a second leave nineteen pauses of 10 ms between them.
+def test_rate_is_respected(run: Run, store: Path) -> None:
+    # Twenty records at 100 a second have nineteen pauses of 10 ms.
     ran = run("append", store, "refunds", "--rate", 100, stdin=b"a\n" * 20)
 
     assert ran.code == 0

@@ -12,7 +12,7 @@ from cli.workbench import MORNING_MS, Run
 
 @pytest.fixture
 def long(tmp_path: Path) -> Path:
-    """A store `data` with `orders`, one partition of sealed segments, and one that is appended to."""
+    """A store `data` with `orders`, one partition with sealed segments and an active one."""
     path = tmp_path / "data"
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=1, config={"segment.bytes": 1000, "retention.ms": -1})
@@ -38,13 +38,13 @@ def test_sealed_segments_are_copied_once(run: Run, long: Path, tmp_path: Path) -
     assert (row["topic"], row["records"]) == ("orders", 48)
 
 
-def test_an_archive_is_reached_by_its_url(run: Run, long: Path, tmp_path: Path) -> None:
+def test_archive_is_read_by_url(run: Run, long: Path, tmp_path: Path) -> None:
     assert run("archive", long, f"file://{tmp_path}/cold", "--verify", "size").code == 0
     assert json.loads(run("ls", f"file://{tmp_path}/cold").text)["topic"] == "orders"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["nosuch://bucket/path"], 2, "nosuch://bucket/path cannot be opened"),
         (["data/within"], 2, "lies in the store itself"),
@@ -55,15 +55,17 @@ def test_an_archive_is_reached_by_its_url(run: Run, long: Path, tmp_path: Path) 
         (["file:///proc/nothing/here"], 1, "cannot be archived to /proc/nothing/here"),
     ],
 )
-def test_what_cannot_be_archived_is_one_line(run: Run, long: Path, words: list[str], code: int, told: str) -> None:
-    ran = run("archive", long, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, long: Path, arguments: list[str], code: int, message: str
+) -> None:
+    ran = run("archive", long, *arguments)
 
     assert (ran.code, ran.out) == (code, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
-def test_a_place_with_other_things_in_it_is_refused(run: Run, long: Path, tmp_path: Path) -> None:
+def test_target_with_other_files_is_refused(run: Run, long: Path, tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
     (tmp_path / "cold" / "letters.txt").write_text("dear")
 
@@ -74,7 +76,7 @@ def test_a_place_with_other_things_in_it_is_refused(run: Run, long: Path, tmp_pa
     assert sorted(path.name for path in (tmp_path / "cold").iterdir()) == ["letters.txt"]
 
 
-def test_gaps_and_losses_are_refused_with_the_option_that_allows_them(run: Run, long: Path, tmp_path: Path) -> None:
+def test_gaps_and_losses_are_refused_with_the_option_to_allow_them(run: Run, long: Path, tmp_path: Path) -> None:
     run("archive", long, "cold")
     lost = sorted((tmp_path / "cold" / "orders-0").glob("*.log"))[1]
     lost.unlink()
@@ -86,7 +88,7 @@ def test_gaps_and_losses_are_refused_with_the_option_that_allows_them(run: Run, 
     assert lost.exists()
 
 
-def test_a_damaged_segment_is_not_copied(run: Run, long: Path, tmp_path: Path) -> None:
+def test_damaged_segment_is_not_archived(run: Run, long: Path, tmp_path: Path) -> None:
     hurt = sorted((long / "orders-0").glob("*.log"))[2]
     data = bytearray(hurt.read_bytes())
     data[100] ^= 0xFF

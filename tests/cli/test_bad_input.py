@@ -1,4 +1,4 @@
-"""Every verb meets what goes wrong for all of them: one line, the right exit code, nothing changed on disk."""
+"""Errors common to all commands: one line, the right exit code, and no change on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import seeklog
 from cli.workbench import Run, surroundings
 from seeklog.cli.catalogue import VERBS
 
-# How each verb is called on a store; T stands for a topic.
+# A call of each command on a store; T is the topic.
 READS = {
     "ls": ["ls", "data"],
     "info": ["info", "data", "T"],
@@ -43,10 +43,10 @@ WRITES = {
     "pipeline": ["pipeline", "verify", "data"],
     "handover": ["handover", "data", "--to-kafka", "--yes"],
 }
-# These make what they work on, or work on nothing.
+# These create their input, or have none.
 ON_NOTHING = {"create", "demo", "bench", "completion"}
 CALLS = READS | WRITES
-WITH_TOPIC = [name for name, words in CALLS.items() if "T" in " ".join(words) and name != "dump"]
+WITH_TOPIC = [name for name, arguments in CALLS.items() if "T" in " ".join(arguments) and name != "dump"]
 
 
 def called(name: str, *, topic: str = "orders") -> list[str]:
@@ -61,12 +61,12 @@ def contents(path: Path) -> dict[str, bytes]:
     }
 
 
-def test_no_verb_is_forgotten() -> None:
+def test_every_command_is_covered() -> None:
     assert set(CALLS) | ON_NOTHING == set(VERBS)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_directory_that_is_not_there(run: Run, tmp_path: Path, name: str) -> None:
+def test_missing_directory_is_reported(run: Run, tmp_path: Path, name: str) -> None:
     ran = run(*called(name))
 
     assert (ran.code, ran.out) == (4, b""), ran.err
@@ -76,7 +76,7 @@ def test_a_directory_that_is_not_there(run: Run, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_file_in_the_place_of_the_directory(run: Run, tmp_path: Path, name: str) -> None:
+def test_file_instead_of_directory_is_reported(run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "data").write_text("a shopping list")
 
     ran = run(*called(name))
@@ -88,7 +88,7 @@ def test_a_file_in_the_place_of_the_directory(run: Run, tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", WITH_TOPIC)
-def test_a_topic_that_is_not_there_gets_the_nearest_name(run: Run, store: Path, name: str) -> None:
+def test_unknown_topic_gets_a_suggestion(run: Run, store: Path, name: str) -> None:
     if name == "reset":
         with seeklog.open(store, background=False) as opened:
             opened.commit_offsets("billing", {seeklog.TopicPartition("orders", 0): 4})
@@ -103,7 +103,7 @@ def test_a_topic_that_is_not_there_gets_the_nearest_name(run: Run, store: Path, 
 
 
 @pytest.mark.parametrize("name", WITH_TOPIC)
-def test_an_escape_in_a_name_does_not_reach_the_terminal(run_on_terminal: Run, store: Path, name: str) -> None:
+def test_escape_sequence_in_a_name_is_neutralised(run_on_terminal: Run, store: Path, name: str) -> None:
     ran = run_on_terminal(*called(name, topic="x\x1b]0;gotcha\x07\u202e"), "--no-color")
 
     assert ran.code in (2, 4)
@@ -112,7 +112,7 @@ def test_an_escape_in_a_name_does_not_reach_the_terminal(run_on_terminal: Run, s
 
 
 @pytest.mark.parametrize("name", READS)
-def test_readers_do_not_mind_a_writer(run: Run, store: Path, name: str) -> None:
+def test_readers_work_beside_a_writer(run: Run, store: Path, name: str) -> None:
     with seeklog.open(store, background=False) as opened, opened.writer("orders", 0) as log:
         log.append(b'{"id": 99}', key=b"customer_1")
 
@@ -122,10 +122,10 @@ def test_readers_do_not_mind_a_writer(run: Run, store: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["delete", "retain", "truncate", "append"])
-def test_a_partition_that_another_process_writes_is_locked(run: Run, store: Path, name: str) -> None:
+def test_partition_open_in_another_process_is_locked(run: Run, store: Path, name: str) -> None:
     with seeklog.open(store, background=False) as opened, opened.writer("orders", 0):
-        words = [*called(name), "--partition", "0"] if name == "append" else called(name)
-        ran = run(*words, stdin="x\n")
+        arguments = [*called(name), "--partition", "0"] if name == "append" else called(name)
+        ran = run(*arguments, stdin="x\n")
 
     assert ran.code == 5, ran.err
     assert "open for writing" in ran.err
@@ -133,22 +133,22 @@ def test_a_partition_that_another_process_writes_is_locked(run: Run, store: Path
 
 
 @pytest.mark.parametrize("name", ["cat", "tail", "export", "sql", "verify", "dump", "report", "key"])
-def test_damage_is_never_silent(run: Run, store: Path, name: str) -> None:
+def test_damage_is_always_reported(run: Run, store: Path, name: str) -> None:
     for segment in store.glob("orders-*/*.log"):
         data = bytearray(segment.read_bytes())
         data[-10] ^= 1
         segment.write_bytes(data)
-    words = [*called(name)]
+    arguments = [*called(name)]
     if name == "sql":
-        words[2] = "select sum(octet_length(value)) from orders"
+        arguments[2] = "select sum(octet_length(value)) from orders"
 
-    ran = run(*words)
+    ran = run(*arguments)
 
     assert ran.code == 3, (ran.out, ran.err)
     assert b".log" in ran.out + ran.err.encode() or "seeklog verify" in ran.err
 
 
-def test_a_closed_stdin_is_told(store: Path) -> None:
+def test_closed_stdin_is_reported(store: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"'{sys.executable}' -m seeklog.cli append data orders <&-"],
         capture_output=True,
@@ -162,7 +162,7 @@ def test_a_closed_stdin_is_told(store: Path) -> None:
     assert b"stdin" in done.stderr
 
 
-def test_a_directory_as_input_is_told(run: Run, store: Path) -> None:
+def test_directory_as_input_is_reported(run: Run, store: Path) -> None:
     ran = run("append", store, "orders", ".")
 
     assert (ran.code, ran.out) == (1, b"")

@@ -8,7 +8,7 @@ from cli.workbench import Run
 WORKS = 6
 
 
-def test_each_work_gets_a_rate_and_nothing_is_left(run: Run, tmp_path: Path, home: Path) -> None:
+def test_each_measurement_has_a_rate_and_leaves_no_files(run: Run, tmp_path: Path, home: Path) -> None:
     ran = run("bench", tmp_path, "--records", 1000)
 
     rows = [json.loads(line) for line in ran.lines]
@@ -20,7 +20,7 @@ def test_each_work_gets_a_rate_and_nothing_is_left(run: Run, tmp_path: Path, hom
     assert (home / ".local" / "state" / "seeklog" / "bench.json").exists()
 
 
-def test_a_run_is_compared_with_the_last_one_of_its_size(run: Run, tmp_path: Path) -> None:
+def test_result_is_compared_with_last_run_of_same_size(run: Run, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     kept = tmp_path / "state" / "seeklog" / "bench.json"
     kept.parent.mkdir(parents=True)
@@ -35,7 +35,7 @@ def test_a_run_is_compared_with_the_last_one_of_its_size(run: Run, tmp_path: Pat
     assert rows["scan"]["change"] is None
 
 
-def test_a_last_run_that_cannot_be_read_or_kept_is_no_matter(run: Run, tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_last_run_is_not_an_error(run: Run, tmp_path: Path) -> None:
     kept = tmp_path / "state" / "seeklog" / "bench.json"
     kept.parent.mkdir(parents=True)
     kept.write_text("no JSON")
@@ -47,7 +47,7 @@ def test_a_last_run_that_cannot_be_read_or_kept_is_no_matter(run: Run, tmp_path:
     assert "cannot save the result for the next run: " in ran.err
 
 
-def test_a_place_that_is_not_there_is_told(run: Run) -> None:
+def test_missing_directory_is_reported(run: Run) -> None:
     ran = run("bench", "nowhere", "-n", 1000)
 
     assert (ran.code, ran.out) == (4, b"")
@@ -55,7 +55,7 @@ def test_a_place_that_is_not_there_is_told(run: Run) -> None:
     assert run("bench", "-n", 10).code == 2
 
 
-def test_the_store_of_the_surroundings_is_left_alone(run: Run, store: Path) -> None:
+def test_bench_ignores_seeklog_dir(run: Run, store: Path) -> None:
     before = sorted(path.name for path in store.rglob("*"))
 
     assert run("bench", "-n", 1000, env={"SEEKLOG_DIR": str(store)}).code == 0
@@ -63,7 +63,7 @@ def test_the_store_of_the_surroundings_is_left_alone(run: Run, store: Path) -> N
     assert sorted(path.name for path in store.rglob("*")) == before
 
 
-def test_ctrl_c_leaves_nothing_behind(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_files(run_on_terminal: Run, tmp_path: Path) -> None:
     ran = run_on_terminal("bench", tmp_path, "-v", interrupt_after="durable appends")
 
     assert ran.code == 130

@@ -19,7 +19,7 @@ def ids(ran: Ran) -> list[int]:
     return [json.loads(json.loads(line)["value"])["id"] for line in ran.lines]
 
 
-def test_in_a_pipe_records_are_lines_of_json(run: Run, store: Path) -> None:
+def test_output_in_a_pipe_is_json_lines(run: Run, store: Path) -> None:
     ran = run("cat", store, "orders", "-n", 1)
 
     assert ran.code == 0
@@ -34,7 +34,7 @@ def test_in_a_pipe_records_are_lines_of_json(run: Run, store: Path) -> None:
     }
 
 
-def test_on_a_terminal_they_are_a_table(run_on_terminal: Run, store: Path) -> None:
+def test_output_on_a_terminal_is_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("cat", store, "orders", "-n", 2, "--by-time", "--no-color")
 
     assert ran.code == 0
@@ -45,13 +45,13 @@ def test_on_a_terminal_they_are_a_table(run_on_terminal: Run, store: Path) -> No
     ]
 
 
-def test_partitions_come_one_after_the_other_or_by_time(run: Run, store: Path) -> None:
+def test_partitions_are_read_in_turn_or_merged_by_time(run: Run, store: Path) -> None:
     assert ids(run("cat", store, "orders")) == [*range(0, 20, 2), *range(1, 20, 2)]
     assert ids(run("cat", store, "orders", "--by-time")) == list(range(20))
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("arguments", "found"),
     [
         (["--partition", 1, "--from", 8], [17, 19]),
         (["--from", -1], [18, 19]),
@@ -73,11 +73,11 @@ def test_partitions_come_one_after_the_other_or_by_time(run: Run, store: Path) -
         (["--where", "timestamp >= '2026-01-01T00:19'"], [19]),
     ],
 )
-def test_ranges_and_filters(run: Run, store: Path, words: list[Any], found: list[int]) -> None:
-    assert ids(run("cat", store, "orders", *words)) == found
+def test_ranges_and_filters_select_records(run: Run, store: Path, arguments: list[Any], found: list[int]) -> None:
+    assert ids(run("cat", store, "orders", *arguments)) == found
 
 
-def test_an_offset_that_some_partitions_have_is_enough(run: Run, store: Path) -> None:
+def test_offset_that_only_some_partitions_have_is_accepted(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as made, made.writer("orders", 1) as log:
         log.append(b'{"id": 20}')
 
@@ -85,7 +85,7 @@ def test_an_offset_that_some_partitions_have_is_enough(run: Run, store: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["order"], 4, "there is no topic 'order' in {store}; did you mean 'orders'?"),
         (["orders", "--partition", 7], 4, "topic 'orders' has no partition 7; its partitions: 0, 1"),
@@ -105,15 +105,17 @@ def test_an_offset_that_some_partitions_have_is_enough(run: Run, store: Path) ->
         (["or/ders"], 2, "or/ders"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
-    ran = run("cat", store, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, store: Path, arguments: list[Any], code: int, message: str
+) -> None:
+    ran = run("cat", store, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
     assert ran.err.startswith("seeklog: ")
-    assert told.format(store=store) in ran.err
+    assert message.format(store=store) in ran.err
 
 
-def test_a_directory_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+def test_missing_directory_is_not_created(run: Run, tmp_path: Path) -> None:
     ran = run("cat", "nowhere", "orders")
 
     assert (ran.code, ran.out) == (4, b"")
@@ -132,7 +134,7 @@ def test_reading_changes_nothing_on_disk(run: Run, store: Path) -> None:
     assert look() == before
 
 
-def test_damage_is_told_behind_what_is_whole(run: Run, store: Path) -> None:
+def test_damage_is_reported_after_the_intact_records(run: Run, store: Path) -> None:
     log = store / "orders-0" / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
     data[-1] ^= 0xFF
@@ -145,7 +147,7 @@ def test_damage_is_told_behind_what_is_whole(run: Run, store: Path) -> None:
     assert len(ran.lines) <= 9
 
 
-def test_csv(run: Run, store: Path) -> None:
+def test_csv_has_the_expected_columns(run: Run, store: Path) -> None:
     ran = run("cat", store, "orders", "--format", "csv", "-n", 1)
 
     assert list(csv.reader(io.StringIO(ran.text))) == [
@@ -173,7 +175,7 @@ def test_json_is_one_list(run: Run, store: Path) -> None:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A store whose records try to clear the screen."""
+    """A store whose records contain escape sequences."""
     path = tmp_path / "hostile"
     with seeklog.open(path, background=False) as made:
         made.create_topic("odd", partitions=1)
@@ -185,14 +187,14 @@ def hostile(tmp_path: Path) -> Path:
     return path
 
 
-def test_raw_values_go_to_a_pipe_as_they_are(run: Run, hostile: Path) -> None:
+def test_raw_values_reach_a_pipe_unchanged(run: Run, hostile: Path) -> None:
     assert run("cat", hostile, "odd", "--format", "raw").out == b"\x1b[2J\xff\r\n\n\n"
     assert run("cat", hostile, "odd", "-n", 1, "-f", "%k|%v").out == b"\x1b]0;x\x07|\x1b[2J\xff\r\n"
 
 
-@pytest.mark.parametrize("words", [["--format", name] for name in ("table", "jsonl", "json", "csv", "raw", "hex")])
-def test_nothing_in_a_record_steers_a_terminal(run_on_terminal: Run, hostile: Path, words: list[str]) -> None:
-    ran = run_on_terminal("cat", hostile, "odd", "--no-color", *words)
+@pytest.mark.parametrize("arguments", [["--format", name] for name in ("table", "jsonl", "json", "csv", "raw", "hex")])
+def test_escape_sequences_in_records_are_neutralised(run_on_terminal: Run, hostile: Path, arguments: list[str]) -> None:
+    ran = run_on_terminal("cat", hostile, "odd", "--no-color", *arguments)
 
     assert ran.code == 0
     assert b"\x1b" not in ran.out
@@ -200,7 +202,7 @@ def test_nothing_in_a_record_steers_a_terminal(run_on_terminal: Run, hostile: Pa
     assert b"\x9b" not in ran.out
 
 
-def test_a_template_on_a_terminal_escapes_what_comes_from_records(run_on_terminal: Run, hostile: Path) -> None:
+def test_template_on_a_terminal_escapes_record_data(run_on_terminal: Run, hostile: Path) -> None:
     assert (
         run_on_terminal("cat", hostile, "odd", "-f", "%k %v\\n", "-n", 1).out == b"\\x1b]0;x\\x07 \\x1b[2J\\xff\\r\\n\n"
     )
@@ -223,7 +225,7 @@ def test_hex_shows_every_byte(run: Run, hostile: Path) -> None:
     ]
 
 
-def test_a_long_value_is_cut_to_the_line_of_a_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_long_value_is_cut_to_the_width_of_the_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "wide", background=False) as made:
         made.create_topic("wide", partitions=1)
         with made.writer("wide", 0) as log:
@@ -236,7 +238,7 @@ def test_a_long_value_is_cut_to_the_line_of_a_terminal(run_on_terminal: Run, tmp
     assert max(map(len, lines)) <= 120
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "big", background=False) as made:
         made.create_topic("big", partitions=1)
         with made.writer("big", 0) as log:
@@ -252,7 +254,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == b"141"
 
 
-def test_an_archive_is_read_as_a_store(run: Run, store: Path, tmp_path: Path) -> None:
+def test_archive_is_read_like_a_store(run: Run, store: Path, tmp_path: Path) -> None:
     with seeklog.open(store, background=False, config={"segment.ms": 1}) as made:
         made.maintain()
         made.archive(tmp_path / "cold")
@@ -262,6 +264,6 @@ def test_an_archive_is_read_as_a_store(run: Run, store: Path, tmp_path: Path) ->
     assert ran.code == 0, ran.err
 
 
-def test_a_log_that_another_process_writes_is_read(run: Run, store: Path) -> None:
+def test_log_open_in_another_process_is_read(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as made, made.writer("orders", 0):
         assert len(run("cat", store, "orders").lines) == 20

@@ -14,15 +14,15 @@ from seeklog.names import TopicPartition
 
 
 def completed(run: Run, line: str, **env: str) -> list[str]:
-    """Return the words that bash would offer behind a line; what the last word may become comes behind a comma."""
-    words = line.split(" ")
-    asked = {"_SEEKLOG_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    """Return the completions that bash would offer for a line, each with its type before a comma."""
+    arguments = line.split(" ")
+    asked = {"_SEEKLOG_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(arguments) - 1)}
     ran = run(env=asked | env)
     assert (ran.code, ran.err) == (0, "")
     return [line for line in ran.lines if line]
 
 
-def test_verbs_are_completed_without_loading_them(run: Run) -> None:
+def test_commands_are_completed_without_importing_them(run: Run) -> None:
     assert sorted(completed(run, "seeklog l")) == ["plain,lag", "plain,ls"]
     assert len(completed(run, "seeklog ")) >= len(VERBS)
 
@@ -35,13 +35,13 @@ def test_directories_are_left_to_the_shell(run: Run) -> None:
     assert completed(run, "seeklog ls da") == ["dir,da"]
 
 
-def test_topics_are_those_of_the_store(run: Run, store: Path) -> None:
+def test_topics_of_the_store_are_completed(run: Run, store: Path) -> None:
     assert completed(run, "seeklog delete data ") == ["plain,orders", "plain,refunds"]
     assert completed(run, "seeklog delete data or") == ["plain,orders"]
     assert completed(run, "seeklog delete or", SEEKLOG_DIR=str(store)) == ["plain,orders"]
 
 
-def test_groups_are_those_of_the_store(run: Run, store: Path) -> None:
+def test_groups_of_the_store_are_completed(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.commit_offsets("billing", {TopicPartition("orders", 0): 1})
 
@@ -49,14 +49,14 @@ def test_groups_are_those_of_the_store(run: Run, store: Path) -> None:
     assert completed(run, "seeklog reset data billing o") == ["plain,orders"]
 
 
-def test_a_store_that_cannot_be_read_completes_nothing(run: Run, tmp_path: Path) -> None:
+def test_unreadable_store_completes_nothing(run: Run, tmp_path: Path) -> None:
     assert completed(run, "seeklog delete nowhere o") == []
     (tmp_path / "data").write_text("no store")
     assert completed(run, "seeklog delete data o") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_sound(run: Run, shell: str) -> None:
+def test_script_passes_the_shells_syntax_check(run: Run, shell: str) -> None:
     ran = run("completion", shell)
 
     assert (ran.code, ran.err) == (0, "")
@@ -65,7 +65,7 @@ def test_the_script_is_sound(run: Run, shell: str) -> None:
         subprocess.run([shell, "-n"], input=ran.out, check=True)
 
 
-def test_a_shell_that_nobody_knows_is_refused(run: Run) -> None:
+def test_unknown_shell_is_refused(run: Run) -> None:
     assert run("completion", "tcsh").code == 2
     ran = run("completion", env={"SHELL": "/bin/dash"})
     assert (ran.code, ran.err) == (2, "seeklog: unknown shell; pass bash, zsh or fish\n")
@@ -73,10 +73,10 @@ def test_a_shell_that_nobody_knows_is_refused(run: Run) -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
-    ("words", "reply"), [(["seeklog", "comp"], "completion"), (["seeklog", "config", "data", "ref"], "refunds")]
+    ("arguments", "reply"), [(["seeklog", "comp"], "completion"), (["seeklog", "config", "data", "ref"], "refunds")]
 )
 def test_bash_completes_with_the_script(
-    run: Run, store: Path, home: Path, tmp_path: Path, words: list[str], reply: str
+    run: Run, store: Path, home: Path, tmp_path: Path, arguments: list[str], reply: str
 ) -> None:
     command = tmp_path / "bin" / "seeklog"
     command.parent.mkdir()
@@ -85,7 +85,7 @@ def test_bash_completes_with_the_script(
     (tmp_path / "script").write_bytes(run("completion", "bash").out)
     asks = (
         f"PATH={command.parent}:$PATH; shopt -s progcomp; source ./script; "
-        f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+        f"COMP_WORDS=({' '.join(arguments)}); COMP_CWORD={len(arguments) - 1}; "
         '_seeklog_completion seeklog; printf "%s\\n" "${COMPREPLY[@]}"'
     )
 

@@ -15,7 +15,7 @@ def configured(store: Path) -> dict[str, object]:
         return dict(opened.describe_topic("orders").configured)
 
 
-def test_each_word_is_shown_with_where_it_comes_from(run: Run, store: Path) -> None:
+def test_each_setting_is_shown_with_its_source(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.alter_topic("orders", {"retention.ms": 1000})
 
@@ -26,7 +26,7 @@ def test_each_word_is_shown_with_where_it_comes_from(run: Run, store: Path) -> N
     assert "initial.offset" not in rows
 
 
-def test_words_are_set_and_taken_back(run: Run, store: Path) -> None:
+def test_settings_are_set_and_reset(run: Run, store: Path) -> None:
     ran = run("config", store, "orders", "--set", "retention_ms=5", "--set", "segment.bytes=1000")
     assert (ran.code, ran.out) == (0, b"")
     assert ran.err.splitlines() == [
@@ -48,7 +48,7 @@ def test_a_topic_gets_more_partitions(run: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (["--set", "retention.mss=1"], "did you mean retention.ms?"),
         (["--set", "retention.ms=soon"], "retention.ms must be a whole number"),
@@ -59,12 +59,12 @@ def test_a_topic_gets_more_partitions(run: Run, store: Path) -> None:
         (["--set", "retention.ms"], "NAME=VALUE"),
     ],
 )
-def test_what_is_refused_changes_nothing(run: Run, store: Path, words: list[str], told: str) -> None:
+def test_refused_change_changes_nothing(run: Run, store: Path, arguments: list[str], message: str) -> None:
     before = bytes_of(store)
 
-    ran = run("config", store, "orders", *words)
+    ran = run("config", store, "orders", *arguments)
 
     assert (ran.code, ran.out) == (2, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
     assert bytes_of(store) == before

@@ -8,7 +8,7 @@ import seeklog
 from cli.workbench import Run
 
 
-def test_a_topic_is_made_with_its_configuration(run: Run, tmp_path: Path) -> None:
+def test_topic_is_created_with_its_configuration(run: Run, tmp_path: Path) -> None:
     ran = run("create", "data", "orders", "-p", 3, "--set", "retention.ms=1000")
 
     assert (ran.code, ran.out, ran.err) == (0, b"", "created topic orders with 3 partitions in data\n")
@@ -18,7 +18,7 @@ def test_a_topic_is_made_with_its_configuration(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (["orders", "--set", "retention.mss=1"], "did you mean retention.ms?"),
         (["orders", "--set", "foo=1"], "known settings: segment.bytes, segment.ms, "),
@@ -29,15 +29,15 @@ def test_a_topic_is_made_with_its_configuration(run: Run, tmp_path: Path) -> Non
         (["__consumer_offsets"], "Kafka's own"),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(run: Run, tmp_path: Path, words: list[str], told: str) -> None:
-    ran = run("create", "data", *words)
+def test_refused_create_leaves_no_files(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    ran = run("create", "data", *arguments)
 
     assert (ran.code, ran.out) == (2, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert not (tmp_path / "data").exists()
 
 
-def test_a_topic_that_is_there_is_not_touched(run: Run, store: Path) -> None:
+def test_existing_topic_is_not_changed(run: Run, store: Path) -> None:
     ran = run("create", store, "orders")
     assert (ran.code, "seeklog config" in ran.err) == (1, True)
     assert run("create", store, "orders", "--if-not-exists").code == 0

@@ -13,7 +13,7 @@ def topics(store: Path) -> list[str]:
         return opened.topics()
 
 
-def test_a_topic_goes_when_it_is_agreed(run: Run, store: Path) -> None:
+def test_topic_is_deleted_after_yes(run: Run, store: Path) -> None:
     ran = run("delete", store, "orders", "--yes")
 
     assert (ran.code, ran.out) == (0, b"")
@@ -21,7 +21,7 @@ def test_a_topic_goes_when_it_is_agreed(run: Run, store: Path) -> None:
     assert topics(store) == ["refunds"]
 
 
-def test_what_would_go_is_told_and_stays(run: Run, store: Path) -> None:
+def test_dry_run_reports_and_keeps_the_topic(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.commit_offsets("billing", {TopicPartition("orders", 0): 3})
     before = bytes_of(store)
@@ -34,7 +34,7 @@ def test_what_would_go_is_told_and_stays(run: Run, store: Path) -> None:
     assert bytes_of(store) == before
 
 
-def test_nobody_who_can_be_asked_is_a_no(run: Run, store: Path) -> None:
+def test_without_a_terminal_nothing_is_deleted(run: Run, store: Path) -> None:
     ran = run("delete", store, "orders")
 
     assert ran.code == 2
@@ -42,7 +42,7 @@ def test_nobody_who_can_be_asked_is_a_no(run: Run, store: Path) -> None:
     assert topics(store) == ["orders", "refunds"]
 
 
-def test_a_user_is_asked(run_on_terminal: Run, store: Path) -> None:
+def test_user_is_asked(run_on_terminal: Run, store: Path) -> None:
     refused = run_on_terminal("delete", store, "orders", typed="n\n")
     assert (refused.code, topics(store)) == (1, ["orders", "refunds"])
     assert "Delete topic orders: 2 partitions, 20 records" in refused.text
@@ -52,13 +52,13 @@ def test_a_user_is_asked(run_on_terminal: Run, store: Path) -> None:
     assert topics(store) == ["refunds"]
 
 
-def test_a_user_may_leave_with_ctrl_c(run_on_terminal: Run, store: Path) -> None:
+def test_ctrl_c_at_the_question_deletes_nothing(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("delete", store, "orders", interrupt_after="[y/N]")
 
     assert (ran.code, topics(store)) == (130, ["orders", "refunds"])
 
 
-def test_kafkas_own_topics_stay(run: Run, store: Path) -> None:
+def test_internal_topics_are_not_deleted(run: Run, store: Path) -> None:
     ran = run("delete", store, "__consumer_offsets", "--yes")
 
     assert (ran.code, ran.out) == (2, b"")

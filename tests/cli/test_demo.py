@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it, from its first line to the commands that it names."""
+"""The demo, up to the commands that it suggests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _commands(text: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("     seeklog ")]
 
 
-def test_it_shows_everything_and_leaves_what_it_made(run: Run, tmp_path: Path) -> None:
+def test_demo_runs_every_step_and_keeps_its_files(run: Run, tmp_path: Path) -> None:
     ran = run("demo", "--no-spark", "--records", COUNT)
 
     assert (ran.code, ran.err) == (0, "")
@@ -49,14 +49,14 @@ def test_it_shows_everything_and_leaves_what_it_made(run: Run, tmp_path: Path) -
     assert (tmp_path / "demo-data" / "report.html").read_text().count("<svg") > 8
     commands = _commands(ran.text)
     assert len(commands) == 5
-    for words in commands:
-        tried = run(*words)
+    for arguments in commands:
+        tried = run(*arguments)
         assert tried.code == 0, tried
-        assert tried.out or tried.err, words
+        assert tried.out or tried.err, arguments
 
 
-def test_what_the_kill_left_is_the_stream_and_half_a_batch_aside(run: Run, tmp_path: Path) -> None:
-    """Goal: after the kill and the recovery every payment is in the log once, in the order in which it came."""
+def test_recovery_after_the_kill_keeps_every_payment_once(run: Run, tmp_path: Path) -> None:
+    """Goal: after the kill and the recovery every payment is in the log exactly once, in order."""
     ran = run("demo", "--no-spark", "--records", 3000)
 
     (written,) = re.findall(r"([\d,]+) of the [\d,]+ bytes of its next batch", ran.text)
@@ -69,7 +69,7 @@ def test_what_the_kill_left_is_the_stream_and_half_a_batch_aside(run: Run, tmp_p
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
-def test_it_may_be_run_again_and_removes_only_its_own(run: Run, tmp_path: Path) -> None:
+def test_second_demo_removes_only_its_own_files(run: Run, tmp_path: Path) -> None:
     assert run("demo", "here", "--no-spark", "--records", 1000).code == 0
     (tmp_path / "here" / "notes.txt").write_text("mine")
 
@@ -80,7 +80,7 @@ def test_it_may_be_run_again_and_removes_only_its_own(run: Run, tmp_path: Path) 
     assert (tmp_path / "here" / "notes.txt").read_text() == "mine"
 
 
-def test_a_directory_of_somebody_else_is_refused_and_left(run: Run, tmp_path: Path) -> None:
+def test_directory_with_other_files_is_refused_and_kept(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo-data").mkdir()
     (tmp_path / "demo-data" / "store").write_text("mine")
 
@@ -93,21 +93,21 @@ def test_a_directory_of_somebody_else_is_refused_and_left(run: Run, tmp_path: Pa
     assert [each.name for each in (tmp_path / "demo-data").iterdir()] == ["store"]
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused(run: Run, tmp_path: Path) -> None:
+def test_file_instead_of_directory_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo-data").write_text("mine")
 
     assert run("demo").code == 2
     assert (tmp_path / "demo-data").read_text() == "mine"
 
 
-def test_the_directory_of_the_surroundings_is_not_the_demos(run: Run, store: Path, tmp_path: Path) -> None:
+def test_demo_ignores_seeklog_dir(run: Run, store: Path, tmp_path: Path) -> None:
     ran = run("demo", "--no-spark", "--records", 1000, env={"SEEKLOG_DIR": str(store)})
 
     assert ran.code == 0
     assert (tmp_path / "demo-data" / "store").is_dir()
 
 
-def test_what_spark_lacks_is_one_line_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_missing_spark_is_reported_and_the_demo_continues(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['pyspark'] = None; from seeklog.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
@@ -125,14 +125,14 @@ def test_what_spark_lacks_is_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     assert "And open demo-data/report.html in a browser." in done.stdout
 
 
-def test_ctrl_c_in_the_middle_ends_it(run_on_terminal: Run) -> None:
+def test_ctrl_c_ends_the_demo(run_on_terminal: Run) -> None:
     ran = run_on_terminal("demo", "--no-spark", interrupt_after="1. Generate")
 
     assert ran.code == 130
     assert "Traceback" not in ran.text
 
 
-def test_it_is_read_well_on_a_terminal(run_on_terminal: Run) -> None:
+def test_titles_are_bold_on_a_terminal(run_on_terminal: Run) -> None:
     ran = run_on_terminal("demo", "--no-spark", "--records", 1000)
 
     assert ran.code == 0
@@ -140,24 +140,24 @@ def test_it_is_read_well_on_a_terminal(run_on_terminal: Run) -> None:
 
 
 def test_killed_writer_waits_in_mid_batch(tmp_path: Path) -> None:
-    """Goal: the demo does not depend on luck: half a batch is on disk, and no more, when the writer is killed."""
+    """Goal: exactly half a batch is on disk when the writer is killed, in every run."""
     with seeklog.open(tmp_path / "store", background=False) as store:
         store.create_topic("payments", partitions=2)
     command = [COMMAND[0], "-m", "seeklog.cli.demo.killed_writer", str(tmp_path / "store"), "2000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=surroundings(tmp_path)) as writer:
         assert writer.stdout is not None
-        told = [json.loads(writer.stdout.readline()) for _ in range(5)]
+        printed = [json.loads(writer.stdout.readline()) for _ in range(5)]
         writer.kill()
 
-    assert [sorted(each) for each in told] == [["acknowledged"]] * 4 + [["size", "written"]]
+    assert [sorted(each) for each in printed] == [["acknowledged"]] * 4 + [["size", "written"]]
     assert writer.returncode == -9
     with seeklog.open(tmp_path / "store", background=False) as store:
         reports = []
         for number in range(2):
             with store.writer("payments", number) as log:
                 reports.append(log.recovery)
-        assert sum(report.cut_bytes for report in reports) == told[-1]["written"]
-        assert store.describe_topic("payments").record_count >= told[-2]["acknowledged"]
+        assert sum(report.cut_bytes for report in reports) == printed[-1]["written"]
+        assert store.describe_topic("payments").record_count >= printed[-2]["acknowledged"]
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_spark_runs_the_pipeline_over_the_log(tmp_path: Path) -> None:
     assert any((tmp_path / "demo-data" / "output" / "payments").rglob("*.parquet"))
 
 
-def test_the_commands_to_go_on_with_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_commands_run_verbatim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "seeklog").touch(0o755)
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ def parts(text: str, what: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("archive", BROKERS, ids=lambda path: path.name.split(".tar")[0])
-def test_a_brokers_whole_directory_is_shown_as_it_is(run: Run, tmp_path: Path, archive: Path) -> None:
+def test_whole_directory_of_a_broker_is_dumped(run: Run, tmp_path: Path, archive: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "broker", filter="data")
     root = next(path.parent for path in (tmp_path / "broker").rglob("meta.properties"))
@@ -40,7 +40,7 @@ def test_a_brokers_whole_directory_is_shown_as_it_is(run: Run, tmp_path: Path, a
     assert state_of(root) == before
 
 
-def test_every_golden_batch_is_shown_with_its_records(run: Run) -> None:
+def test_every_golden_batch_is_dumped_with_its_records(run: Run) -> None:
     files = sorted(GOLDEN.glob("*.bin"))
     ran = run("dump", *files, "--records")
 
@@ -50,7 +50,7 @@ def test_every_golden_batch_is_shown_with_its_records(run: Run) -> None:
         assert part["damages"] == 0
 
 
-def test_a_batch_tells_all_that_its_header_holds(run: Run, tmp_path: Path) -> None:
+def test_batch_shows_all_fields_of_its_header(run: Run, tmp_path: Path) -> None:
     records = [seeklog.Record(b"a" * 500, key=b"k", timestamp_ms=MORNING_MS)]
     raw = encode_batch(records, codec=1, producer_id=7, producer_epoch=2, base_sequence=40, transactional=True)
     (tmp_path / "00000000000000000000.log").write_bytes(raw)
@@ -65,7 +65,7 @@ def test_a_batch_tells_all_that_its_header_holds(run: Run, tmp_path: Path) -> No
     assert batch["ratio"] > 5
 
 
-def test_gaps_and_times_out_of_order_are_told(run: Run, tmp_path: Path) -> None:
+def test_gaps_and_late_batches_are_reported(run: Run, tmp_path: Path) -> None:
     early, late = (seeklog.Record(b"v", timestamp_ms=MORNING_MS + shift) for shift in (0, 5000))
     data = encode_batch([late]) + encode_batch([early], base_offset=10)
     (tmp_path / "00000000000000000000.log").write_bytes(data)
@@ -78,14 +78,14 @@ def test_gaps_and_times_out_of_order_are_told(run: Run, tmp_path: Path) -> None:
     assert (summary["missing_offsets"], summary["late_batches"]) == (9, 1)
 
 
-def test_behind_damage_it_goes_on_and_exits_with_3(run: Run, tmp_path: Path) -> None:
+def test_dump_continues_after_damage_and_exits_with_3(run: Run, tmp_path: Path) -> None:
     path = logs_of(make_segments(tmp_path / "data"))[1]
     whole = len(parts(run("dump", path).text, "batch"))
     chance = random.Random(7)
     for _ in range(8):
         position = chance.randrange(path.stat().st_size)
         if position % 86 in range(12, 16) or position % 86 < 8:
-            continue  # an epoch, or an offset: the batch is whole by itself
+            continue  # the epoch or the offset, which the CRC does not cover
         flip(path, position)
         ran = run("dump", path)
         flip(path, position)
@@ -95,7 +95,7 @@ def test_behind_damage_it_goes_on_and_exits_with_3(run: Run, tmp_path: Path) -> 
         assert len(parts(ran.text, "batch")) == whole - 1
 
 
-def test_batches_before_version_2_are_named_and_passed_over(run: Run, tmp_path: Path) -> None:
+def test_batches_in_old_formats_are_named_and_skipped(run: Run, tmp_path: Path) -> None:
     old = struct.pack(">qiIbb", 3, 14, 0, 1, 0) + bytes(8)
     data = old + struct.pack(">qiIbb", 4, 14, 0, 0, 0) + bytes(8) + encode_batch([seeklog.Record(b"v")], base_offset=5)
     (tmp_path / "00000000000000000003.log").write_bytes(data)
@@ -107,7 +107,7 @@ def test_batches_before_version_2_are_named_and_passed_over(run: Run, tmp_path: 
     assert ran.code == 0
 
 
-def test_an_index_entry_that_the_log_does_not_prove_is_named(run: Run, tmp_path: Path) -> None:
+def test_wrong_index_entry_is_named(run: Run, tmp_path: Path) -> None:
     log = logs_of(make_segments(tmp_path / "data"))[0]
     index = log.with_suffix(".index")
     assert all(entry["proved"] for entry in parts(run("dump", index).text, "entry"))
@@ -119,7 +119,7 @@ def test_an_index_entry_that_the_log_does_not_prove_is_named(run: Run, tmp_path:
     assert [entry["entry"] for entry in parts(ran.text, "entry") if not entry["proved"]] == [1]
 
 
-def test_a_range_of_offsets_is_shown_alone(run: Run, tmp_path: Path) -> None:
+def test_range_limits_the_dump(run: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data")
 
     ran = run("dump", "data/orders-0", "--from", 20, "--to", 25, "--records")
@@ -128,7 +128,7 @@ def test_a_range_of_offsets_is_shown_alone(run: Run, tmp_path: Path) -> None:
     assert run("dump", "data/orders-0", "--from", 20, "--to", 20).code == 2
 
 
-def test_hex_names_the_fields_of_a_header(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_hex_names_header_fields(run_on_terminal: Run, tmp_path: Path) -> None:
     log = logs_of(make_segments(tmp_path / "data"))[0]
 
     ran = run_on_terminal("dump", log, "--hex", "--to", 1, "--no-color")
@@ -138,7 +138,7 @@ def test_hex_names_the_fields_of_a_header(run_on_terminal: Run, tmp_path: Path) 
     assert any(line.endswith("order 0.") for line in ran.lines)
 
 
-def test_escapes_in_records_do_not_reach_a_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_escape_sequences_in_records_are_neutralised(run_on_terminal: Run, tmp_path: Path) -> None:
     with seeklog.Log(tmp_path / "log", background=False) as log:
         log.append(b"\x1b]0;owned\x07", key=b"\x9b2J")
 
@@ -158,7 +158,7 @@ def test_seals_checkpoints_epochs_and_snapshots_are_shown(run: Run, tmp_path: Pa
     assert kinds >= {"batch", "seal", "checkpoint", "epoch", "line", "summary"}
 
 
-def test_a_damaged_seal_is_told(run: Run, tmp_path: Path) -> None:
+def test_damaged_seal_is_reported(run: Run, tmp_path: Path) -> None:
     log = logs_of(make_segments(tmp_path / "data"))[0]
     flip(log.with_suffix(".seal"), 20)
 
@@ -168,7 +168,7 @@ def test_a_damaged_seal_is_told(run: Run, tmp_path: Path) -> None:
     assert parts(ran.text, "damage")
 
 
-def test_the_seal_of_a_segment_with_gaps_tells_of_its_pages(run: Run, tmp_path: Path) -> None:
+def test_seal_of_a_segment_with_gaps_shows_its_pages(run: Run, tmp_path: Path) -> None:
     config = seeklog.LogConfig(segment_bytes=250, cleanup_policy="compact")
     with seeklog.Log(tmp_path / "log-0", config=config, background=False) as log:
         for key in (b"a", b"b", b"c", b"b", b"d", b"e", b"f"):
@@ -187,7 +187,7 @@ def test_the_seal_of_a_segment_with_gaps_tells_of_its_pages(run: Run, tmp_path: 
     assert "page checksums" in str(damage["detail"])
 
 
-def test_the_short_form_has_a_line_a_file(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_summary_has_one_line_per_file(run_on_terminal: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data")
 
     ran = run_on_terminal("dump", "data/orders-0", "--summary", "--no-color")
@@ -196,7 +196,7 @@ def test_the_short_form_has_a_line_a_file(run_on_terminal: Run, tmp_path: Path) 
     assert sum("batches" in line for line in ran.lines) == 3
 
 
-def test_random_bytes_are_damage_and_no_crash(run: Run, tmp_path: Path) -> None:
+def test_random_bytes_are_reported_as_damage(run: Run, tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(random.Random(3).randbytes(5000))
 
     ran = run("dump", "00000000000000000000.log")
@@ -205,7 +205,7 @@ def test_random_bytes_are_damage_and_no_crash(run: Run, tmp_path: Path) -> None:
     assert [part["position"] for part in parts(ran.text, "damage")] == [0]
 
 
-def test_what_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_missing_file_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     ran = run("dump", "nowhere.log")
     assert (ran.code, ran.err) == (
         4,
@@ -215,7 +215,7 @@ def test_what_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
     assert run("dump", "empty").code == 4
 
 
-def test_a_file_that_may_not_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_unreadable_file_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(b"x" * 100)
@@ -226,7 +226,7 @@ def test_a_file_that_may_not_be_read_is_one_line(run: Run, tmp_path: Path) -> No
     assert ran.err.count("\n") == 1
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     make_segments(tmp_path / "data", records=2000)
     command = f"'{sys.executable}' -m seeklog.cli dump data/orders-0 --records | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -237,7 +237,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == b"141"
 
 
-def test_ctrl_c_ends_it_in_the_middle(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_dump(run_on_terminal: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data", records=3000)
 
     ran = run_on_terminal("dump", "data", "--records", "--hex", "--no-color", interrupt_after="offset 100 ")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from cli.workbench import COMMAND, PATIENCE_S, Run, surroundings
+from cli.workbench import COMMAND, TIMEOUT_S, Run, surroundings
 
 
 def test_parquet_has_the_columns_of_sparks_kafka_source(run: Run, store: Path, tmp_path: Path) -> None:
@@ -40,13 +40,13 @@ def test_parquet_has_the_columns_of_sparks_kafka_source(run: Run, store: Path, t
     assert first["headers"] == [{"key": "source", "value": b"app"}]
 
 
-def test_json_lines_are_those_of_cat(run: Run, store: Path, tmp_path: Path) -> None:
+def test_json_lines_are_the_same_as_those_of_cat(run: Run, store: Path, tmp_path: Path) -> None:
     run("export", store, "orders", "-o", "orders.jsonl")
 
     assert (tmp_path / "orders.jsonl").read_bytes() == run("cat", store, "orders").out
 
 
-def test_a_range_of_one_partition_as_csv(run: Run, store: Path, tmp_path: Path) -> None:
+def test_range_of_one_partition_is_exported_as_csv(run: Run, store: Path, tmp_path: Path) -> None:
     ran = run("export", store, "orders", "-o", "data.txt", "--csv", "-p", 1, "--from", 2, "--to", 4)
 
     assert ran.code == 0
@@ -54,7 +54,7 @@ def test_a_range_of_one_partition_as_csv(run: Run, store: Path, tmp_path: Path) 
     assert [(row["partition"], row["offset"]) for row in found] == [("1", "2"), ("1", "3")]
 
 
-def test_an_empty_topic_is_a_file_without_rows(run: Run, store: Path, tmp_path: Path) -> None:
+def test_empty_topic_yields_a_file_without_rows(run: Run, store: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
 
     run("export", store, "refunds", "-o", "refunds.parquet")
@@ -62,7 +62,7 @@ def test_an_empty_topic_is_a_file_without_rows(run: Run, store: Path, tmp_path: 
     assert parquet.read_table(tmp_path / "refunds.parquet").num_rows == 0
 
 
-def test_a_file_that_is_there_is_replaced_only_if_that_is_said(run: Run, store: Path, tmp_path: Path) -> None:
+def test_existing_file_is_replaced_only_with_force(run: Run, store: Path, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("mine")
 
     ran = run("export", store, "orders", "-o", "orders.csv")
@@ -74,7 +74,7 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_said(run: Run, store: 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["orders", "-o", "orders.xls"], 2, "pass --parquet, --csv or --jsonl"),
         (["orders"], 2, "Missing option '--output'"),
@@ -85,13 +85,13 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_said(run: Run, store: 
         (["orders", "-o", ".", "--csv"], 2, ". is a directory; name a file"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_no_file(
-    run: Run, store: Path, tmp_path: Path, words: list[Any], code: int, told: str
+def test_invalid_call_is_one_line_and_leaves_no_file(
+    run: Run, store: Path, tmp_path: Path, arguments: list[Any], code: int, message: str
 ) -> None:
-    ran = run("export", store, *words)
+    ran = run("export", store, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
-    assert told in ran.err
+    assert message in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -111,7 +111,7 @@ def test_damage_leaves_no_file(run: Run, store: Path, tmp_path: Path, name: str)
 
 @pytest.mark.id("export-without-room")
 @pytest.mark.parametrize("name", ["big.parquet", "big.jsonl"])
-def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
+def test_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
     import os
 
     with seeklog.open(tmp_path / "data", background=False) as made:
@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
         cwd=tmp_path,
         env=surroundings(tmp_path),
         preexec_fn=limit,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_stdout_is_left_to_cat_and_no_file_is_called_a_dash(run: Run, store: Path, tmp_path: Path) -> None:
+def test_export_to_stdout_is_refused(run: Run, store: Path, tmp_path: Path) -> None:
     ran = run("export", store, "orders", "-o", "-", "--jsonl")
 
     assert (ran.code, ran.out) == (2, b"")
@@ -147,7 +147,7 @@ def test_stdout_is_left_to_cat_and_no_file_is_called_a_dash(run: Run, store: Pat
     assert not (tmp_path / "-").exists()
 
 
-def test_a_directory_that_is_not_there_is_named(run: Run, store: Path) -> None:
+def test_missing_output_directory_is_named(run: Run, store: Path) -> None:
     ran = run("export", store, "orders", "-o", "nowhere/orders.csv")
 
     assert (ran.code, ran.err) == (4, "seeklog: nowhere: No such file or directory; check the spelling\n")

@@ -16,7 +16,7 @@ from seeklog.names import TopicPartition
 
 @pytest.fixture
 def billed(store: Path) -> Path:
-    """The store, with a group that has read some of `orders`."""
+    """The store, with a group that has read a part of `orders`."""
     with seeklog.open(store, background=False) as opened:
         opened.commit_offsets("billing", {TopicPartition("orders", 0): 4, TopicPartition("orders", 1): 7})
     return store
@@ -39,14 +39,14 @@ def test_groups_are_listed(run: Run, billed: Path) -> None:
     assert row == {"group": "billing", "members": 0, "topics": ["orders"], "partitions": 2, "lag": 9}
 
 
-def test_a_group_is_described(run: Run, billed: Path) -> None:
+def test_group_is_described(run: Run, billed: Path) -> None:
     first, second = rows(run("groups", billed, "billing").text)
 
     assert (first["partition"], first["committed"], first["end"], first["lag"]) == (0, 4, 10, 6)
     assert (second["partition"], second["committed"], second["end"], second["lag"]) == (1, 7, 10, 3)
 
 
-def test_lag_is_a_table_before_a_person_with_the_total(run_on_terminal: Run, billed: Path) -> None:
+def test_lag_on_a_terminal_is_a_table_with_a_total(run_on_terminal: Run, billed: Path) -> None:
     ran = run_on_terminal("lag", billed, "--no-color")
 
     assert ran.code == 0
@@ -58,21 +58,21 @@ def test_lag_is_a_table_before_a_person_with_the_total(run_on_terminal: Run, bil
     ]
 
 
-def test_a_store_without_groups_has_no_lag(run: Run, store: Path) -> None:
+def test_store_without_groups_has_no_lag(run: Run, store: Path) -> None:
     ran = run("lag", store)
 
     assert (ran.code, ran.out, ran.err) == (0, b"", "0 records behind in 0 partitions\n")
 
 
-@pytest.mark.parametrize("words", [["groups"], ["lag"], ["groups", "--delete", "--yes"]])
-def test_a_group_that_is_not_there_gets_the_nearest(run: Run, billed: Path, words: list[str]) -> None:
-    ran = run(words[0], billed, "biling", *words[1:])
+@pytest.mark.parametrize("arguments", [["groups"], ["lag"], ["groups", "--delete", "--yes"]])
+def test_unknown_group_gets_a_suggestion(run: Run, billed: Path, arguments: list[str]) -> None:
+    ran = run(arguments[0], billed, "biling", *arguments[1:])
 
     assert (ran.code, ran.out) == (4, b"")
     assert "did you mean 'billing'?" in ran.err
 
 
-def test_a_group_is_deleted_when_it_is_agreed(run: Run, billed: Path) -> None:
+def test_group_is_deleted_after_yes(run: Run, billed: Path) -> None:
     before = bytes_of(billed)
     dry = run("groups", billed, "billing", "--delete", "--dry-run")
     assert (dry.code, dry.err) == (0, "would delete group billing and its offsets in 2 partitions\n")
@@ -83,30 +83,30 @@ def test_a_group_is_deleted_when_it_is_agreed(run: Run, billed: Path) -> None:
     assert run("groups", billed).out == b""
 
 
-def test_deleting_takes_a_name(run: Run, billed: Path) -> None:
+def test_delete_needs_a_name(run: Run, billed: Path) -> None:
     assert run("groups", billed, "--delete", "--yes").code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("arguments", "found"),
     [
         (["--to", "-3"], {0: 7, 1: 7}),
         (["--to", "start"], {0: 0, 1: 0}),
         (["--to", "end"], {0: 10, 1: 10}),
-        # Records are a minute apart, the even ones in partition 0.
+        # Records are a minute apart; even numbers are in partition 0.
         (["--to", "@2026-01-01T00:05", "--utc"], {0: 3, 1: 2}),
         (["--to", "@now"], {0: 10, 1: 10}),
         (["--to", "9", "-p", "1"], {0: 4, 1: 9}),
     ],
 )
-def test_a_group_is_set_to_a_place(run: Run, billed: Path, words: list[str], found: dict[int, int]) -> None:
-    ran = run("reset", billed, "billing", "orders", *words, "--yes")
+def test_group_is_reset_to_a_point(run: Run, billed: Path, arguments: list[str], found: dict[int, int]) -> None:
+    ran = run("reset", billed, "billing", "orders", *arguments, "--yes")
 
     assert ran.code == 0
     assert committed(billed) == found
 
 
-def test_a_reset_shows_old_and_new_and_changes_nothing_if_it_is_dry(run: Run, billed: Path) -> None:
+def test_dry_reset_shows_old_and_new_offsets(run: Run, billed: Path) -> None:
     before = bytes_of(billed)
 
     ran = run("reset", billed, "billing", "orders", "--to", "-3", "--dry-run")
@@ -119,7 +119,7 @@ def test_a_reset_shows_old_and_new_and_changes_nothing_if_it_is_dry(run: Run, bi
     assert bytes_of(billed) == before
 
 
-def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
+def test_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
     assert run("reset", billed, "billing", "orders", "--to", "start").code == 2
     assert run_on_terminal("reset", billed, "billing", "orders", "--to", "start", typed="\n").code == 1
     assert committed(billed) == {0: 4, 1: 7}
@@ -129,7 +129,7 @@ def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["orders", "--to", "5"], 2, "choose one with --partition"),
         (["orders", "--to", "11", "-p", "1"], 4, "orders-1 has no offset 11; valid offsets are 0 to 10"),
@@ -140,30 +140,33 @@ def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
         (["order", "--to", "start"], 4, "did you mean 'orders'?"),
     ],
 )
-def test_a_reset_that_cannot_be_changes_nothing(run: Run, billed: Path, words: list[str], code: int, told: str) -> None:
-    ran = run("reset", billed, "billing", *words, "--yes")
+def test_refused_reset_changes_nothing(run: Run, billed: Path, arguments: list[str], code: int, message: str) -> None:
+    ran = run("reset", billed, "billing", *arguments, "--yes")
 
     assert (ran.code, ran.out) == (code, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert committed(billed) == {0: 4, 1: 7}
 
 
-def test_a_group_that_is_read_is_left_alone(run: Run, billed: Path) -> None:
+def test_group_with_active_members_is_not_changed(run: Run, billed: Path) -> None:
     with (
         seeklog.open(billed, background=False) as opened,
         opened.consumer(["orders"], group="billing") as consumer,
     ):
         consumer.poll(timeout_ms=0)
 
-        for words in (["reset", billed, "billing", "orders", "--to", "end"], ["groups", billed, "billing", "--delete"]):
-            ran = run(*words, "--yes")
+        for arguments in (
+            ["reset", billed, "billing", "orders", "--to", "end"],
+            ["groups", billed, "billing", "--delete"],
+        ):
+            ran = run(*arguments, "--yes")
             assert (ran.code, ran.out) == (5, b"")
             assert "group billing has 1 active member; stop them first" in ran.err
         member = rows(run("lag", billed).text)[0]["member"]
         assert member is not None
 
 
-def test_what_others_have_named_does_not_steer_the_terminal(run_on_terminal: Run, store: Path) -> None:
+def test_escape_sequence_in_a_name_is_neutralised(run_on_terminal: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.commit_offsets("bill\u202egni", {TopicPartition("orders", 0): 1})
 
@@ -173,7 +176,7 @@ def test_what_others_have_named_does_not_steer_the_terminal(run_on_terminal: Run
     assert "\u202e" not in ran.text
 
 
-def test_a_store_without_groups_says_so(run: Run, store: Path) -> None:
+def test_store_without_groups_is_reported(run: Run, store: Path) -> None:
     ran = run("groups", store)
 
     assert (ran.code, ran.out, ran.err) == (0, b"", "no group has committed offsets in this store\n")

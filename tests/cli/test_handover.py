@@ -19,10 +19,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, root: Path) -> None:
+def test_in_a_pipe_only_the_plan_is_printed(run: Run, root: Path) -> None:
     before = state_of(root)
-    for words in ((), ("--dry-run",), ("--dry-run", "--yes")):
-        ran = run("handover", "data", "--to-kafka", *words)
+    for arguments in ((), ("--dry-run",), ("--dry-run", "--yes")):
+        ran = run("handover", "data", "--to-kafka", *arguments)
         assert ran.code == 0
         actions = {row["action"] for row in map(json.loads, ran.lines)}
         assert actions == {"hand over", "set", "leave out", "write"}
@@ -32,7 +32,7 @@ def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, root: Path) -> None:
     assert state_of(root) == before
 
 
-def test_it_prints_the_properties_and_the_command(run: Run, root: Path, tmp_path: Path) -> None:
+def test_handover_prints_the_properties_and_the_command(run: Run, root: Path, tmp_path: Path) -> None:
     ran = run("handover", "data", "--to-kafka", "--yes", "--listener", "127.0.0.1:19092", "--properties", "p")
 
     assert ran.code == 0, ran.err
@@ -46,7 +46,7 @@ def test_it_prints_the_properties_and_the_command(run: Run, root: Path, tmp_path
     assert (again.code, "Start its broker" in again.err) == (1, True)
 
 
-def test_before_a_terminal_it_asks(run_on_terminal: Run, root: Path) -> None:
+def test_on_a_terminal_it_asks(run_on_terminal: Run, root: Path) -> None:
     before = state_of(root)
 
     declined = run_on_terminal("handover", "data", "--to-kafka", "--no-color", typed="n\n")
@@ -59,14 +59,14 @@ def test_before_a_terminal_it_asks(run_on_terminal: Run, root: Path) -> None:
     assert (root / names.META_PROPERTIES).exists()
 
 
-def test_a_configuration_of_a_process_is_named_with_set(run: Run, root: Path) -> None:
+def test_set_passes_the_configuration_of_a_process(run: Run, root: Path) -> None:
     ran = run("handover", "data", "--to-kafka", "--set", "retention.ms=-1", "--json")
     rows = [json.loads(line) for line in ran.lines]
     kept = {row["topic"] for row in rows if row["setting"] == "retention.ms" and row["value"] == "-1"}
     assert kept == {"customers", "empty", "payments"}
 
 
-def test_a_store_is_copied_into_a_brokers_directory(run: Run, root: Path, tmp_path: Path) -> None:
+def test_store_is_copied_into_a_brokers_directory(run: Run, root: Path, tmp_path: Path) -> None:
     make_cluster(tmp_path / "broker", {name: (IDS[name], count) for name, (count, _) in TOPICS.items()})
 
     ran = run("handover", "data", "--to-kafka", "--into", "broker", "--group-offsets", "groups.csv", "--yes")
@@ -80,7 +80,7 @@ def test_a_store_is_copied_into_a_brokers_directory(run: Run, root: Path, tmp_pa
     )
 
 
-def test_topics_that_a_cluster_lacks_are_named_with_their_commands(run: Run, root: Path, tmp_path: Path) -> None:
+def test_missing_topics_are_named_with_commands_to_create_them(run: Run, root: Path, tmp_path: Path) -> None:
     make_cluster(tmp_path / "broker", {"empty": (IDS["empty"], 1)})
 
     ran = run("handover", "data", "--to-kafka", "--into", "broker", "--yes")
@@ -92,16 +92,16 @@ def test_topics_that_a_cluster_lacks_are_named_with_their_commands(run: Run, roo
     assert not (root / names.GROUP_OFFSETS).exists()
 
 
-def test_a_store_is_taken_back(run: Run, root: Path) -> None:
+def test_store_is_taken_back(run: Run, root: Path) -> None:
     assert run("handover", "data", "--to-kafka", "--yes").code == 0
     with open_store(root) as store:
         topic_id = store.describe_topic("customers").topic_id
     (root / "customers-0" / names.PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {IDS['customers']}")
 
-    told = run("handover", "data", "--from-kafka")
-    assert told.code == 0
-    assert [row["action"] for row in map(json.loads, told.lines)] == ["recreated topic"]
-    assert "settings were not compared" in told.err
+    plan = run("handover", "data", "--from-kafka")
+    assert plan.code == 0
+    assert [row["action"] for row in map(json.loads, plan.lines)] == ["recreated topic"]
+    assert "settings were not compared" in plan.err
     done = run("handover", "data", "--from-kafka", "--yes")
 
     assert done.code == 0, done.err
@@ -111,7 +111,7 @@ def test_a_store_is_taken_back(run: Run, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         ((), "pass either --to-kafka or --from-kafka"),
         (("--to-kafka", "--from-kafka"), "pass either --to-kafka or --from-kafka"),
@@ -124,14 +124,14 @@ def test_a_store_is_taken_back(run: Run, root: Path) -> None:
         (("--to-kafka", "--properties", "data"), "is there already"),
     ],
 )
-def test_words_that_do_not_go_together_are_refused(run: Run, root: Path, words: tuple[str, ...], told: str) -> None:
+def test_conflicting_options_are_refused(run: Run, root: Path, arguments: tuple[str, ...], message: str) -> None:
     before = state_of(root)
-    ran = run("handover", "data", *words)
-    assert (ran.code, told in ran.err) == (2, True), ran.err
+    ran = run("handover", "data", *arguments)
+    assert (ran.code, message in ran.err) == (2, True), ran.err
     assert state_of(root) == before
 
 
-def test_an_open_store_and_what_is_none_are_refused(run: Run, root: Path) -> None:
+def test_open_store_and_missing_store_are_refused(run: Run, root: Path) -> None:
     with open_store(root):
         ran = run("handover", "data", "--to-kafka", "--yes")
     assert ran.code == 5

@@ -1,4 +1,4 @@
-"""Verbs that change a store, when the disk is full, the files may not be read, or the user has had enough."""
+"""Commands that change a store: full disks, unreadable files, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cli.workbench import MORNING_MS, Run, surroundings
 from seeklog import names
 
 ROOM = 2 << 20
-# A full disk still has the rest of a log's last page, and what an open frees by removing a few small files.
-# A record of 16 pages fits into neither.
+# Even a full disk has room in a log's last page and in the small files that an open removes. A record of 16 pages does
+# not fit there.
 TOO_LARGE = b"x" * (16 * 4096)
 UNCLEAN = """
 import os, sys, seeklog
@@ -36,7 +36,7 @@ with store.writer("fresh", 0) as log:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of two megabytes, where one may be mounted."""
+    """A disk of two megabytes; skipped if it cannot be mounted."""
     where = tmp_path / "disk"
     where.mkdir()
     mounted = subprocess.run(
@@ -51,7 +51,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave no room on a disk."""
+    """Fill a disk."""
     with open(disk / "ballast", "wb", buffering=0) as file:
         try:
             while True:
@@ -70,7 +70,7 @@ def make_store(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["create", "disk/data", "refunds"],
         ["config", "disk/data", "orders", "--set", "retention.ms=1"],
@@ -79,50 +79,50 @@ def make_store(path: Path) -> None:
         ["archive", "disk/data", "disk/cold"],
     ],
 )
-def test_a_full_disk_is_one_line_and_nothing_is_lost(run: Run, small_disk: Path, words: list[str]) -> None:
+def test_full_disk_is_one_line_and_loses_nothing(run: Run, small_disk: Path, arguments: list[str]) -> None:
     make_store(small_disk / "data")
     fill(small_disk)
 
-    ran = run(*words)
+    ran = run(*arguments)
 
     assert (ran.code, ran.out) == (1, b""), ran.err
     assert ran.err.count("\n") == 1
     assert "room" in ran.err or "full" in ran.err
     (small_disk / "ballast").unlink()
-    shown = run(*words)
+    shown = run(*arguments)
     assert shown.code == 0, shown.err
     with seeklog.open(small_disk / "data", read_only=True) as store:
         latest = {record.key: record.value for record in store.log("orders", 0).scan()}
     assert len(latest) == 900
 
 
-@pytest.mark.parametrize("words", [["truncate", "--before", "end"], ["delete"], ["retain"]])
-def test_a_full_disk_is_no_reason_to_keep_what_should_go(run: Run, small_disk: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["truncate", "--before", "end"], ["delete"], ["retain"]])
+def test_deletions_work_on_a_full_disk(run: Run, small_disk: Path, arguments: list[str]) -> None:
     make_store(small_disk / "data")
     with seeklog.open(small_disk / "data", background=False) as store:
         store.alter_topic("orders", {"cleanup.policy": "delete", "retention.ms": 1000})
     fill(small_disk)
 
-    ran = run(words[0], "disk/data", "orders", *words[1:], "--yes")
+    ran = run(arguments[0], "disk/data", "orders", *arguments[1:], "--yes")
 
-    # Either there was room for the little that must be noted first, or the line says that there is none.
+    # Either the small file that is written first still fitted, or the error reports the full disk.
     assert ran.code == 0 or (ran.code == 1 and "free some disk space, then run it again" in ran.err.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["truncate", "data", "orders", "--before", "end"],
         ["reset", "data", "billing", "orders", "--to", "start"],
         ["delete", "data", "orders"],
     ],
 )
-def test_ctrl_c_at_the_question_changes_nothing(run_on_terminal: Run, store: Path, words: list[str]) -> None:
+def test_ctrl_c_at_the_question_changes_nothing(run_on_terminal: Run, store: Path, arguments: list[str]) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.commit_offsets("billing", {seeklog.TopicPartition("orders", 0): 4})
     before = bytes_of(store)
 
-    ran = run_on_terminal(*words, interrupt_after="[y/N]")
+    ran = run_on_terminal(*arguments, interrupt_after="[y/N]")
 
     assert ran.code == 130
     assert "Traceback" not in ran.text
@@ -130,10 +130,10 @@ def test_ctrl_c_at_the_question_changes_nothing(run_on_terminal: Run, store: Pat
 
 
 @pytest.mark.parametrize(
-    "words", ["groups data", "lag data", "config data orders", "truncate data orders --before end --dry-run"]
+    "arguments", ["groups data", "lag data", "config data orders", "truncate data orders --before end --dry-run"]
 )
-def test_a_reader_that_has_seen_enough_ends_it_quietly(store: Path, words: str) -> None:
-    command = f"'{sys.executable}' -m seeklog.cli {words} | true; echo ${{PIPESTATUS[0]}}"
+def test_closed_pipe_ends_the_command_quietly(store: Path, arguments: str) -> None:
+    command = f"'{sys.executable}' -m seeklog.cli {arguments} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, cwd=store.parent, env=surroundings(store), check=False
     )
@@ -143,18 +143,18 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(store: Path, words: str) 
     assert done.stdout.strip() in (b"0", b"141")
 
 
-def test_a_catalog_that_is_damaged_is_named(run: Run, store: Path) -> None:
+def test_damaged_catalog_is_named(run: Run, store: Path) -> None:
     catalog = store / names.TOPICS
     catalog.write_bytes(catalog.read_bytes()[:-9])
 
-    for words in (["groups", store], ["retain", store], ["config", store, "orders"], ["delete", store, "orders"]):
-        ran = run(*words)
+    for arguments in (["groups", store], ["retain", store], ["config", store, "orders"], ["delete", store, "orders"]):
+        ran = run(*arguments)
         assert (ran.code, ran.out) == (3, b"")
         assert catalog.name in ran.err
         assert ran.err.count("\n") == 1
 
 
-def test_a_store_on_its_way_elsewhere_is_not_a_store(run: Run, store: Path) -> None:
+def test_store_without_a_partition_is_refused(run: Run, store: Path) -> None:
     shutil.move(store / "orders-1", store.parent / "orders-1")
 
     ran = run("truncate", store, "orders", "--before", "end", "--yes")
@@ -163,7 +163,7 @@ def test_a_store_on_its_way_elsewhere_is_not_a_store(run: Run, store: Path) -> N
     assert ran.err.count("\n") == 1
 
 
-def test_appends_to_a_disk_that_gets_full_are_one_line_with_what_was_written(run: Run, small_disk: Path) -> None:
+def test_append_to_a_filling_disk_reports_the_appended_count(run: Run, small_disk: Path) -> None:
     first = run("append", "disk/data", "orders", "--create", stdin=b"%0100d\n" % 7 * 30_000)
 
     assert (first.code, first.err.count("\n")) == (1, 1), first.err
@@ -179,7 +179,7 @@ def test_appends_to_a_disk_that_gets_full_are_one_line_with_what_was_written(run
     assert "the disk is full" in again.err
 
 
-def test_appends_to_a_damaged_log_are_refused_in_one_line(run: Run, store: Path) -> None:
+def test_append_to_a_damaged_log_is_refused_in_one_line(run: Run, store: Path) -> None:
     subprocess.run([sys.executable, "-c", UNCLEAN, store], env=surroundings(store), check=True)
     flip(store / "fresh-0" / "00000000000000000000.log", 80)
 

@@ -1,4 +1,4 @@
-"""`retain`, `truncate` and `compact`: what would go is shown, goes when that is agreed, and is then what was shown."""
+"""`retain`, `truncate` and `compact` show what they would delete, ask, and delete exactly that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.workbench import MORNING_MS, Run
 
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
-    """A store `data` with `orders`, two partitions of twenty small segments, long past their time, and `fresh`."""
+    """A store `data` with `orders`, two partitions of twenty expired small segments, and `fresh`."""
     path = tmp_path / "data"
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=2, config={"segment.bytes": 300, "retention.ms": 3_600_000})
@@ -44,7 +44,7 @@ def size(store: Path) -> int:
     return sum(path.stat().st_size for path in store.rglob("*.log"))
 
 
-def test_what_is_too_old_is_shown_and_then_goes(run: Run, many: Path) -> None:
+def test_expired_segments_are_shown_and_deleted(run: Run, many: Path) -> None:
     before = bytes_of(many)
 
     dry = run("retain", many, "--dry-run")
@@ -63,22 +63,22 @@ def test_what_is_too_old_is_shown_and_then_goes(run: Run, many: Path) -> None:
     assert shown - size(many) == sum(row["size_bytes"] for row in rows(dry.text))
 
 
-def test_where_nothing_is_too_old_nothing_is_asked(run: Run, many: Path) -> None:
+def test_nothing_is_asked_if_nothing_expired(run: Run, many: Path) -> None:
     ran = run("retain", many, "fresh")
 
     assert (ran.code, ran.out, ran.err) == (0, b"", "no segment exceeds its retention\n")
 
 
 @pytest.mark.parametrize(
-    "words", [["retain"], ["truncate", "orders", "--before", "end"], ["truncate", "orders", "--to", "start"]]
+    "arguments", [["retain"], ["truncate", "orders", "--before", "end"], ["truncate", "orders", "--to", "start"]]
 )
-def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many: Path, words: list[str]) -> None:
+def test_nothing_is_deleted_without_consent(run: Run, run_on_terminal: Run, many: Path, arguments: list[str]) -> None:
     before = bytes_of(many)
 
-    ran = run(words[0], many, *words[1:])
+    ran = run(arguments[0], many, *arguments[1:])
     assert ran.code == 2
     assert "Pass --yes, or --dry-run to see what would be done" in ran.err
-    asked = run_on_terminal(words[0], many, *words[1:], typed="no\n")
+    asked = run_on_terminal(arguments[0], many, *arguments[1:], typed="no\n")
     assert asked.code == 1
     assert asked.lines[-1].endswith("? [y/N] seeklog: nothing was changed")
     assert bytes_of(many) == before
@@ -86,7 +86,7 @@ def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many
 
 @pytest.mark.id("cut-of-a-topic")
 @pytest.mark.parametrize(
-    ("words", "left"),
+    ("arguments", "left"),
     [
         (["--before", "end"], {0: (20, 20), 1: (20, 20)}),
         (["--before", "-5"], {0: (15, 20), 1: (15, 20)}),
@@ -97,19 +97,21 @@ def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many
         (["--to", "@2026-01-01T00:30Z", "-p", "0"], {0: (0, 15), 1: (0, 20)}),
     ],
 )
-def test_a_topic_is_cut_at_a_place(run: Run, many: Path, words: list[str], left: dict[int, tuple[int, int]]) -> None:
+def test_topic_is_truncated_at_a_point(
+    run: Run, many: Path, arguments: list[str], left: dict[int, tuple[int, int]]
+) -> None:
     before, whole = bytes_of(many), size(many)
 
-    dry = run("truncate", many, "orders", *words, "--dry-run")
+    dry = run("truncate", many, "orders", *arguments, "--dry-run")
     assert (dry.code, bytes_of(many)) == (0, before)
-    ran = run("truncate", many, "orders", *words, "--yes")
+    ran = run("truncate", many, "orders", *arguments, "--yes")
 
     assert (ran.code, ran.out) == (0, dry.out)
     assert offsets(many) == left
     assert whole - size(many) == sum(row["size_bytes"] for row in rows(dry.text))
 
 
-def test_the_table_of_what_goes(run: Run, many: Path) -> None:
+def test_table_of_removals(run: Run, many: Path) -> None:
     ran = run("truncate", many, "orders", "--before", "-5", "--dry-run", "--format", "table")
 
     assert ran.lines == [
@@ -121,7 +123,7 @@ def test_the_table_of_what_goes(run: Run, many: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["orders"], 2, "pass either --before or --to"),
         (["orders", "--before", "1", "--to", "2"], 2, "pass either --before or --to"),
@@ -134,23 +136,25 @@ def test_the_table_of_what_goes(run: Run, many: Path) -> None:
         (["__consumer_offsets", "--before", "end"], 2, "Kafka's own"),
     ],
 )
-def test_a_cut_that_cannot_be_changes_nothing(run: Run, many: Path, words: list[str], code: int, told: str) -> None:
+def test_refused_truncation_changes_nothing(
+    run: Run, many: Path, arguments: list[str], code: int, message: str
+) -> None:
     before = bytes_of(many)
 
-    ran = run("truncate", many, *words, "--yes")
+    ran = run("truncate", many, *arguments, "--yes")
 
     assert (ran.code, ran.out) == (code, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
     assert bytes_of(many) == before
 
 
-def test_a_partition_that_somebody_writes_is_left_to_them(run: Run, many: Path) -> None:
+def test_partition_open_in_another_process_is_skipped(run: Run, many: Path) -> None:
     with seeklog.open(many, background=False) as opened, opened.writer("orders", 1):
         cut = run("truncate", many, "orders", "--before", "end", "--yes")
         assert cut.code == 5
         assert cut.err.endswith("; close it there, then run it again\n")
-        assert offsets(many) == {0: (0, 20), 1: (0, 20)}  # all of them or none
+        assert offsets(many) == {0: (0, 20), 1: (0, 20)}  # all or none
 
         retained = run("retain", many, "--yes")
         assert retained.code == 5
@@ -159,7 +163,7 @@ def test_a_partition_that_somebody_writes_is_left_to_them(run: Run, many: Path) 
     assert offsets(many) == {0: (20, 20), 1: (0, 20)}
 
 
-def test_a_topic_is_compacted(run: Run, many: Path) -> None:
+def test_topic_is_compacted(run: Run, many: Path) -> None:
     with seeklog.open(many, background=False) as opened:
         opened.alter_topic("orders", {"cleanup.policy": "compact"})
     before = bytes_of(many)
@@ -184,14 +188,14 @@ def test_a_topic_is_compacted(run: Run, many: Path) -> None:
     assert again.err.startswith("nothing to compact")
 
 
-def test_a_topic_that_is_not_compacted_says_how_it_would_be(run: Run, many: Path) -> None:
+def test_uncompacted_topic_is_refused_with_the_setting(run: Run, many: Path) -> None:
     ran = run("compact", many, "orders", "--yes")
 
     assert (ran.code, ran.out) == (2, b"")
     assert f"seeklog config {many} orders --set cleanup.policy=compact" in ran.err
 
 
-def test_a_damaged_segment_is_named_and_left(run: Run, many: Path) -> None:
+def test_damaged_segment_is_named_and_kept(run: Run, many: Path) -> None:
     with seeklog.open(many, background=False) as opened:
         opened.alter_topic("orders", {"cleanup.policy": "compact"})
     hurt = sorted((many / "orders-0").glob("*.log"))[2]
@@ -207,7 +211,7 @@ def test_a_damaged_segment_is_named_and_left(run: Run, many: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["delete", "orders", "--yes"],
         ["config", "orders"],
@@ -220,27 +224,29 @@ def test_a_damaged_segment_is_named_and_left(run: Run, many: Path) -> None:
         ["truncate", "orders", "--before", "end"],
     ],
 )
-def test_a_directory_that_is_not_there_stays_so(run: Run, tmp_path: Path, words: list[str]) -> None:
-    ran = run(words[0], "nowhere", *words[1:])
+def test_missing_directory_is_not_created(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    ran = run(arguments[0], "nowhere", *arguments[1:])
 
     assert (ran.code, ran.out) == (4, b"")
     assert ran.err == "seeklog: there is no store at nowhere; create one with: seeklog create nowhere TOPIC\n"
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("words", [["delete", "orders"], ["retain"], ["compact"], ["truncate", "orders", "--to", "0"]])
-def test_a_url_is_only_read(run: Run, words: list[str]) -> None:
-    ran = run(words[0], "s3://bucket/store", *words[1:], "--yes")
+@pytest.mark.parametrize(
+    "arguments", [["delete", "orders"], ["retain"], ["compact"], ["truncate", "orders", "--to", "0"]]
+)
+def test_url_is_read_only(run: Run, arguments: list[str]) -> None:
+    ran = run(arguments[0], "s3://bucket/store", *arguments[1:], "--yes")
 
     assert (ran.code, ran.out) == (2, b"")
     assert "is a URL, and URLs are read-only" in ran.err
 
 
 @pytest.mark.parametrize(
-    "words", [["delete", "ordres"], ["config", "ordres"], ["retain", "ordres"], ["compact", "ordres"]]
+    "arguments", [["delete", "ordres"], ["config", "ordres"], ["retain", "ordres"], ["compact", "ordres"]]
 )
-def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, many: Path, words: list[str]) -> None:
-    ran = run(words[0], many, *words[1:])
+def test_unknown_topic_gets_a_suggestion(run: Run, many: Path, arguments: list[str]) -> None:
+    ran = run(arguments[0], many, *arguments[1:])
 
     assert (ran.code, ran.out) == (4, b"")
     assert "there is no topic 'ordres' in " in ran.err

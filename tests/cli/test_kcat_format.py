@@ -23,22 +23,22 @@ EMPTY = make_record(None, None, (), -1, 0, ("orders", 0))
         ("", b"", b""),
     ],
 )
-def test_letters(text: str, made: bytes, made_of_nulls: bytes) -> None:
+def test_each_letter_formats_its_field(text: str, made: bytes, made_of_nulls: bytes) -> None:
     encode = compile_format(text, is_neutral=False)
 
     assert (encode(RECORD), encode(EMPTY)) == (made, made_of_nulls)
 
 
-def test_on_a_terminal_what_comes_from_a_record_is_escaped_and_what_the_user_wrote_is_not() -> None:
+def test_record_data_is_escaped_and_the_template_is_not() -> None:
     assert compile_format("\\t%s\\n", is_neutral=True)(RECORD) == b"\ta\\x1b[2J\\xff\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("%o %q", "%q at column 4"), ("%", "% at column 1"), ("a\\q", "\\q at column 2"), ("\\", "\\ at column 1")],
 )
-def test_what_no_format_has_is_told_with_its_column(text: str, told: str) -> None:
+def test_invalid_format_is_reported_with_its_column(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         compile_format(text, is_neutral=False)
 
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -24,7 +24,7 @@ def keyed(store: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "value"),
+    ("arguments", "value"),
     [
         (["k0"], "6"),
         (["k1"], "7"),
@@ -34,14 +34,14 @@ def keyed(store: Path) -> Path:
         (["placed by hand", "--partition", "0"], "elsewhere"),
     ],
 )
-def test_the_newest_record_of_a_key(run: Run, keyed: Path, words: list[str], value: str) -> None:
-    ran = run("key", keyed, "orders", *words)
+def test_newest_record_of_a_key_is_printed(run: Run, keyed: Path, arguments: list[str], value: str) -> None:
+    ran = run("key", keyed, "orders", *arguments)
 
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.text)["value"] == value
 
 
-def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
+def test_tombstone_is_reported(run: Run, keyed: Path) -> None:
     ran = run("key", keyed, "orders", "k2")
 
     assert ran.code == 0
@@ -50,7 +50,7 @@ def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["orders", "none"], 4, 'no record of orders has the key "none"; --partition all searches every partition'),
         (["orders", "none", "--partition", "all"], 4, 'no record of orders has the key "none"'),
@@ -63,8 +63,10 @@ def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
         (["orders", "k0", "--partition", "9"], 4, "has no partition 9"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, keyed: Path, words: list[Any], code: int, told: str) -> None:
-    ran = run("key", keyed, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, keyed: Path, arguments: list[Any], code: int, message: str
+) -> None:
+    ran = run("key", keyed, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
-    assert told in ran.err
+    assert message in ran.err

@@ -8,7 +8,7 @@ from cli.segmented import flip
 from cli.workbench import Run
 
 
-def test_in_a_pipe_it_lists_topics_as_json_lines(run: Run, store: Path) -> None:
+def test_topics_in_a_pipe_are_json_lines(run: Run, store: Path) -> None:
     ran = run("ls", store)
 
     assert ran.code == 0
@@ -24,7 +24,7 @@ def test_in_a_pipe_it_lists_topics_as_json_lines(run: Run, store: Path) -> None:
     assert (refunds["topic"], refunds["records"], refunds["oldest"]) == ("refunds", 0, None)
 
 
-def test_on_a_terminal_it_lists_topics_as_a_table(run_on_terminal: Run, store: Path) -> None:
+def test_topics_on_a_terminal_are_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("ls", store, "--no-color")
 
     assert ran.code == 0
@@ -35,7 +35,7 @@ def test_on_a_terminal_it_lists_topics_as_a_table(run_on_terminal: Run, store: P
     ]
 
 
-def test_a_directory_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+def test_missing_directory_is_not_created(run: Run, tmp_path: Path) -> None:
     ran = run("ls", "nowhere")
 
     assert (ran.code, ran.out) == (4, b"")
@@ -43,14 +43,14 @@ def test_a_directory_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> 
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_partition_is_told_from_a_store(run: Run, store: Path) -> None:
+def test_partition_instead_of_store_is_reported(run: Run, store: Path) -> None:
     ran = run("ls", store / "orders-0")
 
     assert ran.code == 4
     assert f"is partition 0 of orders; name its store: {store}" in ran.err
 
 
-def test_a_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None:
+def test_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None:
     flip(store / "orders-1" / "00000000000000000000.log", 80)
 
     ran = run("ls", store)
@@ -64,7 +64,7 @@ def test_a_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None
     assert "seeklog verify" in ran.err
 
 
-def test_records_that_compaction_has_dropped_are_not_counted(run: Run, tmp_path: Path) -> None:
+def test_compacted_records_are_not_counted(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.create_topic("customers", partitions=1, config={"cleanup.policy": "compact", "segment.bytes": 2000})
         with store.writer("customers", 0) as log:

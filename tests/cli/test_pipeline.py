@@ -1,4 +1,4 @@
-"""`pipeline`, and `reindex --spark`. One JVM for what needs one: each costs seconds."""
+"""`pipeline`, and `reindex --spark`. The tests share JVMs, which take seconds to start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.workbench import SOURCE, Run
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["stats", "nowhere"], 4, "there is no store at nowhere"),
         (["stats", "data", "-t", "ordres"], 4, "did you mean 'orders'?"),
@@ -28,29 +28,29 @@ from cli.workbench import SOURCE, Run
         (["payments", "data", "-o", "out", "-t", "orders", "-t", "refunds"], 2, "payments takes one --topic"),
     ],
 )
-def test_what_cannot_be_is_told_before_spark_starts(
-    run: Run, store: Path, words: list[str], code: int, told: str
+def test_invalid_call_is_reported_before_spark_starts(
+    run: Run, store: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    # Without a Java nothing could be started.
-    ran = run("pipeline", *words, env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
+    # Without Java, starting Spark would fail.
+    ran = run("pipeline", *arguments, env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
 
     assert (ran.code, ran.out) == (code, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
-def test_a_missing_pyspark_is_told_with_the_way_to_get_it(run: Run, store: Path, tmp_path: Path) -> None:
+def test_missing_pyspark_is_reported_with_the_remedy(run: Run, store: Path, tmp_path: Path) -> None:
     (tmp_path / "without" / "pyspark").mkdir(parents=True)
     (tmp_path / "without" / "pyspark" / "__init__.py").write_text("raise ModuleNotFoundError(name='pyspark')\n")
     hidden = os.pathsep.join([str(tmp_path / "without"), SOURCE])
 
-    for words in (["pipeline", "stats", store], ["reindex", store, "--spark"]):
-        ran = run(*words, env={"PYTHONPATH": hidden})
+    for arguments in (["pipeline", "stats", store], ["reindex", store, "--spark"]):
+        ran = run(*arguments, env={"PYTHONPATH": hidden})
         assert (ran.code, ran.out) == (2, b"")
         assert ran.err == 'seeklog: Spark is not installed; run: pip install "seeklog[spark]"\n'
 
 
-def test_a_pipeline_that_is_not_there_is_told(run: Run, store: Path, tmp_path: Path) -> None:
+def test_missing_example_pipeline_is_reported(run: Run, store: Path, tmp_path: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.create_topic("payments", partitions=1)
     package = tmp_path / "elsewhere" / "lib" / "site"
@@ -63,7 +63,7 @@ def test_a_pipeline_that_is_not_there_is_told(run: Run, store: Path, tmp_path: P
     assert "the payments pipeline is an example" in ran.err
 
 
-def test_jobs_run_and_spark_keeps_quiet(run: Run, store: Path) -> None:
+def test_jobs_run_without_output_from_spark(run: Run, store: Path) -> None:
     ran = run("pipeline", "stats", store, "-t", "orders")
 
     assert ran.code == 0, ran.err
@@ -73,7 +73,7 @@ def test_jobs_run_and_spark_keeps_quiet(run: Run, store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_verify_and_reindex_run_on_spark_and_damage_is_3(run: Run, store: Path) -> None:
+def test_verify_and_reindex_on_spark_exit_with_3_on_damage(run: Run, store: Path) -> None:
     index = next((store / "orders-0").glob("*.index"))
     index.unlink()
     mended = run("reindex", store, "orders", "--spark")
@@ -91,7 +91,7 @@ def test_verify_and_reindex_run_on_spark_and_damage_is_3(run: Run, store: Path) 
 
 
 @pytest.mark.slow
-def test_the_payments_pipeline_runs(run: Run, tmp_path: Path) -> None:
+def test_payments_pipeline_runs(run: Run, tmp_path: Path) -> None:
     generate = importlib.import_module("pipelines.payments.generate")
     generate.generate(tmp_path / "data", count=500)
 

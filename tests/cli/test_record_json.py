@@ -1,4 +1,4 @@
-"""Records as lines of JSON, without a command around them."""
+"""Records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seeklog.errors import InvalidRecord
 from seeklog.record.record import make_record
 
 some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
-# Keys of headers are text in Python; bytes that are not UTF-8 come as surrogates.
+# Keys of headers are text in Python; bytes that are not UTF-8 become surrogates.
 header_keys = st.binary(max_size=8).map(lambda data: data.decode("utf-8", "surrogateescape")) | st.text(max_size=8)
 timestamps = st.integers(-1, 2**63 - 1) | st.integers(0, 4_102_444_800_000)
 
@@ -29,7 +29,7 @@ timestamps = st.integers(-1, 2**63 - 1) | st.integers(0, 4_102_444_800_000)
     partition=st.integers(0, 2**31 - 1),
     utc=st.booleans(),
 )
-def test_a_record_comes_back_from_its_line(
+def test_record_round_trips_through_its_line(
     value: bytes | None,
     key: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
@@ -43,7 +43,7 @@ def test_a_record_comes_back_from_its_line(
     assert neutral(line) == line, "a line must not steer a terminal"
 
 
-def test_the_shape_of_a_line() -> None:
+def test_format_of_a_line() -> None:
     record = make_record(b'{"id": 7}', b"\xff", (("a", b"\xc3\xa9"), ("a", None)), 1_767_225_600_001, 7, ("orders", 3))
 
     assert json.loads(line_encoder(utc=True)(record)) == {
@@ -73,12 +73,12 @@ def test_the_shape_of_a_line() -> None:
         ('{"value": "a", "timestamp": null, "key": null, "headers": null}', Draft(b"a")),
     ],
 )
-def test_what_people_write(line: str, draft: Draft) -> None:
+def test_handwritten_lines_are_decoded(line: str, draft: Draft) -> None:
     assert decode_line(line.encode()) == draft
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b"", "it is not JSON: Expecting value at column 1"),
         (b'{"value": ', "it is not JSON"),
@@ -108,15 +108,15 @@ def test_what_people_write(line: str, draft: Draft) -> None:
         (b'{"value": "a", "partition": "x"}', "the partition is text"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_told(line: bytes, told: str) -> None:
+def test_invalid_line_is_refused_with_a_reason(line: bytes, message: str) -> None:
     with pytest.raises(InvalidRecord) as caught:
         decode_line(line)
 
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | inner))
-def test_any_json_is_a_record_or_refused(found: object) -> None:
+def test_any_json_is_decoded_or_refused(found: object) -> None:
     for shape in (found, {"value": found}, {"value": "a", "headers": found}, {"value": "a", "timestamp": found}):
         with contextlib.suppress(InvalidRecord):
             assert isinstance(decode_line(json.dumps(shape).encode()), Draft)

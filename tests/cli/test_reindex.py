@@ -25,7 +25,7 @@ def indexed(tmp_path: Path) -> Path:
 
 
 def hurt(store: Path) -> list[Path]:
-    """Damage an index of a sealed segment, lose another, and the time index of a last segment."""
+    """Damage an index of a sealed segment, and remove another one and the time index of the last segment."""
     indexes = sorted((store / "orders-0").glob("*.index"))
     data = bytearray(indexes[0].read_bytes())
     data[7] ^= 1
@@ -40,7 +40,7 @@ def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_indexes_that_are_right_stay_as_they_are(run: Run, indexed: Path) -> None:
+def test_correct_indexes_are_not_changed(run: Run, indexed: Path) -> None:
     before = bytes_of(indexed)
 
     ran = run("reindex", indexed)
@@ -50,7 +50,7 @@ def test_indexes_that_are_right_stay_as_they_are(run: Run, indexed: Path) -> Non
     assert bytes_of(indexed) == before
 
 
-def test_what_is_wrong_is_told_and_made_anew(run: Run, indexed: Path) -> None:
+def test_wrong_indexes_are_reported_and_rebuilt(run: Run, indexed: Path) -> None:
     whole = bytes_of(indexed)
     files = hurt(indexed)
     before = bytes_of(indexed)
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_and_made_anew(run: Run, indexed: Path) -> None:
     assert run("reindex", indexed).out == b""
 
 
-def test_one_partition_is_mended_and_the_other_not(run: Run, indexed: Path) -> None:
+def test_only_the_chosen_partition_is_rebuilt(run: Run, indexed: Path) -> None:
     files = hurt(indexed)
 
     ran = run("reindex", indexed, "orders", "--partition", 1)
@@ -80,7 +80,7 @@ def test_one_partition_is_mended_and_the_other_not(run: Run, indexed: Path) -> N
     assert not files[1].exists()
 
 
-def test_a_damaged_log_is_left_and_told(run: Run, indexed: Path) -> None:
+def test_damaged_log_is_reported_and_not_changed(run: Run, indexed: Path) -> None:
     log = sorted((indexed / "orders-0").glob("*.log"))[1]
     data = bytearray(log.read_bytes())
     data[100] ^= 0xFF
@@ -94,7 +94,7 @@ def test_a_damaged_log_is_left_and_told(run: Run, indexed: Path) -> None:
     assert log.read_bytes() == bytes(data)
 
 
-def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> None:
+def test_log_open_in_another_process_is_not_changed(run: Run, indexed: Path) -> None:
     hurt(indexed)
     with seeklog.open(indexed, background=False) as opened, opened.writer("orders", 0):
         before = bytes_of(indexed)
@@ -107,7 +107,7 @@ def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["nowhere"], 4, "there is no store at nowhere"),
         (["data", "ordres"], 4, "did you mean 'orders'?"),
@@ -117,9 +117,11 @@ def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> N
         (["s3://bucket/data"], 2, "read-only"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, indexed: Path, words: list[str], code: int, told: str) -> None:
-    ran = run("reindex", *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, indexed: Path, arguments: list[str], code: int, message: str
+) -> None:
+    ran = run("reindex", *arguments)
 
     assert (ran.code, ran.out) == (code, b"")
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1

@@ -18,13 +18,13 @@ def records(path: Path) -> dict[int, bytes | None]:
         return {record.offset: record.value for record in store.log("orders", 0).scan()}
 
 
-def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, tmp_path: Path) -> None:
+def test_in_a_pipe_only_the_plan_is_printed(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     flip(logs_of(partition)[1], 750)
     before = state_of(tmp_path / "data")
 
-    for words in ((), ("--dry-run",), ("--dry-run", "--yes")):
-        ran = run("repair", "data", *words)
+    for arguments in ((), ("--dry-run",), ("--dry-run", "--yes")):
+        ran = run("repair", "data", *arguments)
         assert ran.code == 3
         actions = [row["action"] for row in map(json.loads, ran.lines)]
         assert actions == ["quarantine", "give up", "rewrite"]
@@ -32,8 +32,8 @@ def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, tmp_path: Path) -> N
     assert state_of(tmp_path / "data") == before
 
 
-def test_damage_is_found_mended_and_gone(run: Run, tmp_path: Path) -> None:
-    """Goal: a flip anywhere in a log of three segments: verify names it, a repair mends it, all else is read back."""
+def test_damage_is_found_and_repaired(run: Run, tmp_path: Path) -> None:
+    """Goal: verify names a flip anywhere in three segments, a repair removes it, and all other records are kept."""
     chance = random.Random(SEED)
     for number in range(6):
         store = tmp_path / f"data-{number}"
@@ -51,7 +51,7 @@ def test_damage_is_found_mended_and_gone(run: Run, tmp_path: Path) -> None:
         assert len(found) >= RECORDS - 1
 
 
-def test_before_a_terminal_it_asks(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_on_a_terminal_it_asks(run_on_terminal: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     flip(logs_of(partition)[1], 750)
     before = state_of(tmp_path / "data")
@@ -65,7 +65,7 @@ def test_before_a_terminal_it_asks(run_on_terminal: Run, tmp_path: Path) -> None
     assert "repaired orders-0: 1 segment rewritten or resealed, 86 B quarantined, 1 offset lost" in agreed.text
 
 
-def test_what_recovery_refuses_opens_after_a_repair(run: Run, tmp_path: Path) -> None:
+def test_log_that_recovery_refuses_opens_after_a_repair(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     last = logs_of(partition)[-1]
     last.write_bytes(last.read_bytes()[:-100])
@@ -78,7 +78,7 @@ def test_what_recovery_refuses_opens_after_a_repair(run: Run, tmp_path: Path) ->
     assert run("verify", "data").code == 0
 
 
-def test_whole_batches_come_back_from_a_torn_file(run: Run, tmp_path: Path) -> None:
+def test_intact_batches_are_restored_from_a_torn_file(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     *_, last = logs_of(partition)
     data = last.read_bytes()
@@ -96,7 +96,7 @@ def test_whole_batches_come_back_from_a_torn_file(run: Run, tmp_path: Path) -> N
     assert torn.read_bytes() == bytes(batch)
 
 
-def test_what_a_broker_wrote_is_mended_and_stays_a_brokers(run: Run, tmp_path: Path) -> None:
+def test_repaired_broker_directory_stays_a_brokers(run: Run, tmp_path: Path) -> None:
     with tarfile.open(BROKER) as packed:
         packed.extractall(tmp_path / "broker", filter="data")
     root = next(path.parent for path in (tmp_path / "broker").rglob("meta.properties"))
@@ -115,7 +115,7 @@ def test_what_a_broker_wrote_is_mended_and_stays_a_brokers(run: Run, tmp_path: P
     assert {name.rpartition(".")[2] for name in added} <= {"damaged", "lock", "seeklog-losses"}
 
 
-def test_a_log_that_is_written_is_locked(run: Run, tmp_path: Path) -> None:
+def test_log_open_in_another_process_is_locked(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     with seeklog.open(tmp_path / "data", background=False) as store, store.writer("orders", 0):
         flip(logs_of(partition)[0], 750)
@@ -125,7 +125,7 @@ def test_a_log_that_is_written_is_locked(run: Run, tmp_path: Path) -> None:
     assert ran.err.count("\n") == 1
 
 
-def test_a_full_disk_is_one_line_and_the_next_repair_goes_on(run: Run, tmp_path: Path) -> None:
+def test_full_disk_is_one_line_and_the_next_repair_finishes(run: Run, tmp_path: Path) -> None:
     import resource
     import subprocess
     import sys
@@ -150,7 +150,7 @@ def test_a_full_disk_is_one_line_and_the_next_repair_goes_on(run: Run, tmp_path:
     assert run("verify", "data").code == 0
 
 
-def test_an_archive_is_not_repaired(run: Run, tmp_path: Path) -> None:
+def test_archive_is_not_repaired(run: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data")
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.archive(str(tmp_path / "cold"))
@@ -161,7 +161,7 @@ def test_an_archive_is_not_repaired(run: Run, tmp_path: Path) -> None:
     assert "is in an archive, which is read-only" in ran.err
 
 
-def test_what_is_not_there_is_one_line(run: Run, store: Path) -> None:
+def test_missing_partition_is_reported_in_one_line(run: Run, store: Path) -> None:
     assert run("repair", "nowhere").code == 4
     ran = run("repair", "data", "order-0")
     assert (ran.code, ran.err) == (

@@ -1,4 +1,4 @@
-"""The page about a store: what it says, that nothing in it comes from elsewhere, and how a browser shows it."""
+"""The report: its content, that it loads nothing, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 import seeklog
 from cli.browser import CHROMIUM, DESKTOP, PHONE, look
-from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
+from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Run, surroundings
 from measuring import unmeasured
 from seeklog.cli.report import charts
 from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count, time_ticks
@@ -53,7 +53,7 @@ def rich(tmp_path: Path) -> Path:
                     Record(
                         json.dumps({"order": number * 20 + each, "text": "x" * (each * 7)}).encode(),
                         key=b"customer_%d" % (each % 7 if each % 3 else 0),
-                        # Every tenth is an hour late.
+                        # Every tenth record is an hour late.
                         timestamp_ms=MORNING_MS + number * 60_000 - (3_600_000 if each == 9 else 0),
                     )
                     for each in range(20)
@@ -83,7 +83,7 @@ def fingerprint(path: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- the file
 
 
-def test_one_file_is_written_and_nothing_in_the_store_changes(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_report_writes_one_file_and_does_not_change_the_store(run: Run, rich: Path, tmp_path: Path) -> None:
     before = fingerprint(rich)
 
     ran = run("report", rich, "-o", "out.html")
@@ -94,7 +94,7 @@ def test_one_file_is_written_and_nothing_in_the_store_changes(run: Run, rich: Pa
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.html", "rich"]
 
 
-def test_the_page_loads_nothing(run: Run, rich: Path) -> None:
+def test_page_loads_nothing_else(run: Run, rich: Path) -> None:
     page = run("report", rich, "-o", "-").text
 
     assert "http" not in page.replace("http-equiv", "")
@@ -102,7 +102,7 @@ def test_the_page_loads_nothing(run: Run, rich: Path) -> None:
     assert "default-src &#x27;none&#x27;" in page
 
 
-def test_what_comes_from_data_is_escaped(run: Run, rich: Path) -> None:
+def test_data_is_escaped(run: Run, rich: Path) -> None:
     page = run("report", rich, "-o", "-").text
 
     assert "alert(&#x27;key&#x27;)" in page
@@ -112,14 +112,14 @@ def test_what_comes_from_data_is_escaped(run: Run, rich: Path) -> None:
     assert "\u202e" not in page
 
 
-def test_topics_may_be_named(run: Run, rich: Path) -> None:
+def test_named_topics_select_the_report(run: Run, rich: Path) -> None:
     page = run("report", rich, "single", "-o", "-").text
 
     assert 'id="topic-single"' in page
     assert 'id="topic-orders"' not in page
 
 
-def test_more_topics_than_can_be_read_are_named_only(run: Run, tmp_path: Path) -> None:
+def test_topics_over_the_limit_are_only_named(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as made:
         for number in range(23):
             made.create_topic(f"topic_{number:02}", partitions=1)
@@ -130,20 +130,20 @@ def test_more_topics_than_can_be_read_are_named_only(run: Run, tmp_path: Path) -
     assert "3 smaller topics are not shown (topic_20, topic_21, topic_22)" in page
 
 
-def test_a_sample_is_told(run: Run, rich: Path) -> None:
+def test_sampling_is_reported(run: Run, rich: Path) -> None:
     page = run("report", rich, "orders", "-o", "-", "--records", 1).text
 
     assert re.search(r"Sizes, keys and disorder are sampled: [\d,]+ of 2,400 records", page)
 
 
-def test_without_records_headers_are_enough(run: Run, rich: Path) -> None:
+def test_headers_suffice_without_records(run: Run, rich: Path) -> None:
     page = run("report", rich, "orders", "-o", "-", "--records", 0, "--no-check").text
 
     assert 'data-plot="records-over-time"' in page
     assert "Checksums were not verified." in page
 
 
-def test_an_archive_may_be_looked_at(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_archive_is_reported(run: Run, rich: Path, tmp_path: Path) -> None:
     with seeklog.open(rich, background=False) as store:
         store.archive(tmp_path / "cold", topics=["orders"])
 
@@ -153,13 +153,13 @@ def test_an_archive_may_be_looked_at(run: Run, rich: Path, tmp_path: Path) -> No
     assert 'id="topic-orders"' in (tmp_path / "out.html").read_text()
 
 
-def test_a_store_without_topics_says_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_store_without_topics_names_the_next_step(run: Run, tmp_path: Path) -> None:
     seeklog.open(tmp_path / "data", background=False).close()
 
     assert "There are no topics yet" in run("report", "data", "-o", "-").text
 
 
-def test_damage_is_drawn_told_and_ends_it_with_three(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_damage_is_drawn_reported_and_exits_with_3(run: Run, rich: Path, tmp_path: Path) -> None:
     path = damage(rich)
 
     ran = run("report", rich, "-o", "out.html")
@@ -172,16 +172,16 @@ def test_damage_is_drawn_told_and_ends_it_with_three(run: Run, rich: Path, tmp_p
     assert 'class="tile bad"' in page
 
 
-def test_a_log_that_a_writer_has_locked_is_read_all_the_same(run: Run, rich: Path) -> None:
+def test_log_open_in_another_process_is_read(run: Run, rich: Path) -> None:
     with seeklog.open(rich, background=False) as store, store.writer("orders", 0) as log:
         log.append(b"more")
         assert run("report", rich, "-o", "out.html").code == 0
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
-def test_a_directory_that_is_not_there(run: Run, tmp_path: Path) -> None:
+def test_missing_directory_is_reported(run: Run, tmp_path: Path) -> None:
     ran = run("report", "nowhere")
 
     assert ran.code == 4
@@ -189,7 +189,7 @@ def test_a_directory_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_topic_gets_the_nearest_and_no_file(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_unknown_topic_gets_a_suggestion_and_no_file(run: Run, rich: Path, tmp_path: Path) -> None:
     ran = run("report", rich, "order")
 
     assert ran.code == 4
@@ -198,7 +198,7 @@ def test_a_wrong_topic_gets_the_nearest_and_no_file(run: Run, rich: Path, tmp_pa
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_file_that_is_no_report_is_not_overwritten(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_other_file_is_not_overwritten(run: Run, rich: Path, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("mine")
 
     ran = run("report", rich)
@@ -211,25 +211,25 @@ def test_a_file_that_is_no_report_is_not_overwritten(run: Run, rich: Path, tmp_p
     assert (tmp_path / "report.html").read_text() == "mine"
 
 
-def test_a_former_report_is_replaced(run: Run, rich: Path, tmp_path: Path) -> None:
+def test_earlier_report_is_replaced(run: Run, rich: Path, tmp_path: Path) -> None:
     assert run("report", rich, "single").code == 0
     assert run("report", rich, "orders").code == 0
     assert "topic-orders" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "message"),
     [(".", "is a directory"), ("no/where.html", "does not exist"), ("rich/x.html", "is inside the store")],
 )
-def test_a_place_where_no_page_can_be(run: Run, rich: Path, output: str, told: str) -> None:
+def test_invalid_output_path_is_refused(run: Run, rich: Path, output: str, message: str) -> None:
     ran = run("report", rich, "-o", output)
 
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
-def test_a_disk_that_is_full_leaves_the_former_report(run: Run, rich: Path, home: Path, tmp_path: Path) -> None:
+def test_full_disk_keeps_the_earlier_report(run: Run, rich: Path, home: Path, tmp_path: Path) -> None:
     assert run("report", rich).code == 0
     before = (tmp_path / "report.html").read_bytes()
 
@@ -238,9 +238,9 @@ def test_a_disk_that_is_full_leaves_the_former_report(run: Run, rich: Path, home
         capture_output=True,
         cwd=tmp_path,
         env=unmeasured(surroundings(home)),
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
-        # A file may not grow past a page: what the system then says is handled as a full disk is.
+        # Files are limited to one page; the error is handled like a full disk.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
 
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_leaves_the_former_report(run: Run, rich: Path, home
     assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "rich"]
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(rich: Path) -> None:
+def test_closed_pipe_ends_the_command_quietly(rich: Path) -> None:
     command = f"'{sys.executable}' -m seeklog.cli report rich -o - -q | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, cwd=rich.parent, env=surroundings(rich), check=False
@@ -266,7 +266,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(rich: Path) -> None:
 @needs_browser
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("is_dark", [False, True])
-def test_a_browser_shows_every_plot_without_a_word_of_complaint(
+def test_browser_shows_every_plot_without_errors(
     run: Run, rich: Path, tmp_path: Path, width: int, is_dark: bool
 ) -> None:
     damage(rich)
@@ -280,7 +280,7 @@ def test_a_browser_shows_every_plot_without_a_word_of_complaint(
     assert seen.charts > 10
     assert seen.damage == 1
     assert seen.scripts == 1
-    assert seen.width == width  # nothing reaches over the edge
+    assert seen.width == width  # nothing overflows
     assert (seen.overlaps, seen.outside) == ([], [])
     assert seen.theme == ("Light" if is_dark else "Dark")
     assert sum(map(int, re.findall(r"\d+", seen.paper)[:3])) < 200 if is_dark else 600
@@ -289,7 +289,7 @@ def test_a_browser_shows_every_plot_without_a_word_of_complaint(
 
 
 @needs_browser
-def test_a_thousand_segments_are_few_bars(run: Run, tmp_path: Path) -> None:
+def test_thousand_segments_are_drawn_as_few_bars(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as made:
         made.create_topic("many", partitions=1, config={"segment.bytes": 100})
         with made.writer("many", 0) as log:
@@ -305,17 +305,17 @@ def test_a_thousand_segments_are_few_bars(run: Run, tmp_path: Path) -> None:
     assert (seen.overlaps, seen.outside) == ([], [])
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- parts
 
 
-def test_markup_is_not_escaped_twice_and_text_once() -> None:
+def test_text_is_escaped_once_and_markup_never() -> None:
     assert safe(safe("<&>")) == "&lt;&amp;&gt;"
     assert tag("p", Markup("<b>x</b>"), "<i>", class_='"') == '<p class="&quot;"><b>x</b>&lt;i&gt;</p>'
     assert tag("line", x1=1.0, y1=2.505, hidden=False) == '<line x1="1" y1="2.50"/>'.replace("2.50", "2.5")
 
 
 @pytest.mark.parametrize("high", [1, 2, 3, 7, 10, 99, 1234, 10**9])
-def test_ticks_of_counts_are_whole_and_reach_the_top(high: int) -> None:
+def test_ticks_of_counts_are_integers_and_reach_the_top(high: int) -> None:
     ticks = count_ticks(high)
 
     assert ticks[0] == 0
@@ -333,7 +333,7 @@ def test_ticks_of_bytes_are_round_in_their_unit(high: int) -> None:
     assert all(round(tick / unit * 40) == pytest.approx(tick / unit * 40) for tick in ticks)
 
 
-def test_ticks_of_time_lie_inside_and_have_different_names() -> None:
+def test_ticks_of_time_are_inside_and_have_distinct_labels() -> None:
     for span_ms in (1, 50, 5_000, 90_000, 4_000_000, 10**8, 10**11, 10**13):
         ticks = list(time_ticks(MORNING_MS, MORNING_MS + span_ms, utc=True))
         assert 1 <= len(ticks) <= 6
@@ -341,11 +341,11 @@ def test_ticks_of_time_lie_inside_and_have_different_names() -> None:
         assert len({name for _, name in ticks}) == len(ticks)
 
 
-def test_counts_are_short() -> None:
+def test_counts_are_abbreviated() -> None:
     assert list(map(short_count, (0, 7, 950, 1200, 34_000_000))) == ["0", "7", "950", "1.2k", "34M"]
 
 
-def test_what_is_thinned_is_spread_evenly() -> None:
+def test_thinned_items_are_spread_evenly() -> None:
     thinned: Thinned[int] = Thinned(16)
     for number in range(10_000):
         thinned.add(number)
@@ -356,7 +356,7 @@ def test_what_is_thinned_is_spread_evenly() -> None:
     assert thinned.kept[-1] > 8000
 
 
-def test_a_few_records_with_wrong_clocks_do_not_press_the_others_into_a_line() -> None:
+def test_strays_are_not_drawn() -> None:
     throughput = Throughput(1000)
     for second in range(1000):
         throughput.add(MORNING_MS + second * 1000, records=10, size=100)
@@ -369,7 +369,7 @@ def test_a_few_records_with_wrong_clocks_do_not_press_the_others_into_a_line() -
     assert sum(each.records for each in bins) == 10_000
 
 
-def test_time_that_is_all_used_is_all_drawn() -> None:
+def test_time_without_strays_is_drawn_completely() -> None:
     throughput = Throughput(1000)
     for second in range(1000):
         throughput.add(MORNING_MS + second * 1000, records=10, size=100)

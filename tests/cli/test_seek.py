@@ -19,7 +19,7 @@ from cli.workbench import Run
         ("@1767225660000", [1, 0]),
     ],
 )
-def test_a_place_is_found_in_every_partition(run: Run, store: Path, word: str, offsets: list[int]) -> None:
+def test_point_is_located_in_every_partition(run: Run, store: Path, word: str, offsets: list[int]) -> None:
     ran = run("seek", store, "orders", word)
 
     assert (ran.code, ran.err) == (0, "")
@@ -36,13 +36,13 @@ def test_a_place_is_found_in_every_partition(run: Run, store: Path, word: str, o
 
 
 @pytest.mark.parametrize("word", ["end", "10", "@2030-01-01"])
-def test_behind_the_last_record_there_is_an_offset_and_no_segment(run: Run, store: Path, word: str) -> None:
+def test_end_of_the_log_has_an_offset_and_no_segment(run: Run, store: Path, word: str) -> None:
     row = json.loads(run("seek", store, "orders", word, "--partition", 1).text)
 
     assert (row["partition"], row["offset"], row["segment"]) == (1, 10, None)
 
 
-def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
+def test_output_on_a_terminal_is_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("seek", store, "orders", "5", "--no-color")
 
     assert ran.code == 0
@@ -51,7 +51,7 @@ def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["order", "5"], 4, "did you mean 'orders'?"),
         (["orders", "11"], 4, "orders-0: offset 11 is out of range: valid offsets are 0 to 9"),
@@ -62,8 +62,10 @@ def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
         (["orders"], 2, "Missing argument 'POINT'"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
-    ran = run("seek", store, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, store: Path, arguments: list[Any], code: int, message: str
+) -> None:
+    ran = run("seek", store, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
-    assert told in ran.err
+    assert message in ran.err

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Ran, Run, surroundings
+from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Ran, Run, surroundings
 
 pytest.importorskip("duckdb")
 
@@ -57,7 +57,7 @@ def rows(ran: Ran) -> list[dict[str, Any]]:
         ("create table t as select 1", []),
     ],
 )  # fmt: skip
-def test_answers(run: Run, store: Path, query: str, found: list[dict[str, Any]]) -> None:
+def test_queries_return_the_expected_rows(run: Run, store: Path, query: str, found: list[dict[str, Any]]) -> None:
     if query.startswith("create"):
         assert run("sql", store, query).code == 0
     else:
@@ -83,21 +83,21 @@ def test_answers(run: Run, store: Path, query: str, found: list[dict[str, Any]])
         ("key = 'customer_4'::blob", {4, 14, 9, 19}, {0: 10, 1: 10}),
     ],
 )  # fmt: skip
-def test_only_what_is_in_range_is_read(
+def test_only_records_in_range_are_read(
     run: Run, store: Path, condition: str, ids: set[int], read: dict[int, int]
 ) -> None:
     ran = run("sql", store, f"select field(value, '$.id')::int id from orders where {condition}", "-v", "--utc")
 
     assert {row["id"] for row in rows(ran)} == ids
-    told = {
+    reads = {
         int(line.split(":")[0].removeprefix("read orders-")): int(line.split()[2])
         for line in ran.err.splitlines()
         if line.startswith("read orders-")
     }
-    assert told == read
+    assert reads == read
 
 
-def test_records_out_of_order_are_found_behind_later_ones(run: Run, tmp_path: Path) -> None:
+def test_late_records_are_found_after_later_ones(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as made:
         made.create_topic("late", partitions=1)
         with made.writer("late", 0) as log:
@@ -114,20 +114,20 @@ def test_records_out_of_order_are_found_behind_later_ones(run: Run, tmp_path: Pa
     assert [row["v"] for row in rows(ran)] == ["0", "1", "2"]
 
 
-def test_options_narrow_all_topics(run: Run, store: Path) -> None:
-    words = ("--topic", "orders", "--partition", 1, "--from", 2, "--to", "@2026-01-01T00:09")
+def test_range_options_apply_to_all_topics(run: Run, store: Path) -> None:
+    arguments = ("--topic", "orders", "--partition", 1, "--from", 2, "--to", "@2026-01-01T00:09")
 
-    assert rows(run("sql", store, 'select "offset" o from orders', *words)) == [{"o": 2}, {"o": 3}]
+    assert rows(run("sql", store, 'select "offset" o from orders', *arguments)) == [{"o": 2}, {"o": 3}]
 
 
-def test_a_name_with_a_dash_stands_in_quotes(run: Run, store: Path) -> None:
+def test_name_with_a_dash_is_quoted(run: Run, store: Path) -> None:
     run("create", store, "my-topic")
 
     assert rows(run("sql", store, 'select count(*) n from "my-topic"')) == [{"n": 0}]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["selec 1"], 2, "syntax error"),
         (["select * from order_s"], 4, 'there is no topic order_s; did you mean "orders"?'),
@@ -146,14 +146,16 @@ def test_a_name_with_a_dash_stands_in_quotes(run: Run, store: Path) -> None:
         (["select * from store"], 4, "there is no topic store"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
-    ran = run("sql", store, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, store: Path, arguments: list[Any], code: int, message: str
+) -> None:
+    ran = run("sql", store, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1), ran.err
-    assert told in ran.err
+    assert message in ran.err
 
 
-def test_damage_is_told_as_damage(run: Run, store: Path) -> None:
+def test_damage_in_a_query_is_reported_as_damage(run: Run, store: Path) -> None:
     log = store / "orders-0" / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
     data[-1] ^= 0xFF
@@ -165,7 +167,7 @@ def test_damage_is_told_as_damage(run: Run, store: Path) -> None:
     assert f"{log}, byte " in ran.err
 
 
-def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
+def test_output_on_a_terminal_is_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("sql", store, "select text(key) k, count(*) n from orders group by 1 order by 1 limit 1")
 
     assert ran.code == 0
@@ -183,21 +185,21 @@ def test_ctrl_c_ends_a_long_query(store: Path) -> None:
         env=surroundings(store),
     )
     try:
-        # When its threads work: those of the pool, and DuckDB's own.
+        # Once the threads of the pool and of DuckDB are running.
         tasks = Path(f"/proc/{process.pid}/task")
-        ends = time.monotonic() + PATIENCE_S
+        ends = time.monotonic() + TIMEOUT_S
         while len(list(tasks.iterdir())) < 3 and time.monotonic() < ends:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=PATIENCE_S)
+        _, message = process.communicate(timeout=TIMEOUT_S)
     finally:
         process.kill()
 
     assert process.returncode == 130
-    assert b"Traceback" not in told
+    assert b"Traceback" not in message
 
 
-def test_without_duckdb_it_says_how_to_get_it(store: Path) -> None:
+def test_missing_duckdb_is_reported_with_the_remedy(store: Path) -> None:
     script = (
         "import sys; sys.modules['duckdb'] = None; from seeklog.cli.main import main; "
         "sys.exit(main(['sql', 'data', 'select 1']))"
@@ -213,7 +215,7 @@ def test_without_duckdb_it_says_how_to_get_it(store: Path) -> None:
     assert (done.returncode, done.stderr.decode()) == (2, 'seeklog: sql needs duckdb: pip install "seeklog[sql]"\n')
 
 
-def test_a_bare_offset_is_explained(run: Run, store: Path) -> None:
+def test_unquoted_offset_is_explained(run: Run, store: Path) -> None:
     ran = run("sql", store, "select offset from orders")
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)

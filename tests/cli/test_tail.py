@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from cli.workbench import COMMAND, PATIENCE_S, Ran, Run, surroundings
+from cli.workbench import COMMAND, TIMEOUT_S, Ran, Run, surroundings
 
 
 def ids(ran: Ran) -> list[int]:
@@ -19,7 +19,7 @@ def ids(ran: Ran) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("arguments", "found"),
     [
         ([], list(range(10, 20))),
         (["-n", 3], [17, 18, 19]),
@@ -32,22 +32,22 @@ def ids(ran: Ran) -> list[int]:
         (["--from", "0:9", "--from", "1:9"], [18, 19]),
     ],
 )
-def test_the_newest_of_all_partitions_come_by_their_times(
-    run: Run, store: Path, words: list[Any], found: list[int]
+def test_newest_records_of_all_partitions_are_ordered_by_time(
+    run: Run, store: Path, arguments: list[Any], found: list[int]
 ) -> None:
-    assert ids(run("tail", store, "orders", *words)) == found
+    assert ids(run("tail", store, "orders", *arguments)) == found
 
 
-def test_an_empty_topic_has_no_tail(run: Run, store: Path) -> None:
+def test_empty_topic_prints_nothing(run: Run, store: Path) -> None:
     assert ids(run("tail", store, "refunds")) == []
 
 
 class Followed:
-    """`seeklog tail -f` in a pipe, while others write."""
+    """`seeklog tail -f` in a pipe, while another process writes."""
 
-    def __init__(self, store: Path, *words: str) -> None:
+    def __init__(self, store: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "tail", "-f", str(store), "orders", *words],
+            [*COMMAND, "tail", "-f", str(store), "orders", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=surroundings(store),
@@ -60,8 +60,8 @@ class Followed:
 
     def interrupt(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, told = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, told
+        _, err = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, err
 
 
 def append(store: Path, *numbers: int) -> None:
@@ -71,7 +71,7 @@ def append(store: Path, *numbers: int) -> None:
                 log.append(b'{"id": %d}' % number)
 
 
-def test_what_comes_is_shown_at_once_and_the_way_on_is_told(store: Path) -> None:
+def test_new_records_are_printed_and_ctrl_c_prints_the_resume_command(store: Path) -> None:
     followed = Followed(store, "-n", "2", "--where", "value.id != 21")
     try:
         assert followed.take(2) == [18, 19]
@@ -80,27 +80,27 @@ def test_what_comes_is_shown_at_once_and_the_way_on_is_told(store: Path) -> None
         append(store, 21, 22)
         assert followed.take(1) == [22]
     finally:
-        code, told = followed.interrupt()
+        code, err = followed.interrupt()
 
-    assert (code, told.count("\n")) == (130, 1)
-    command = told.strip().removeprefix("resume with: ")
-    words = shlex.split(command)
-    assert words[:5] == ["seeklog", "tail", "-f", str(store), "orders"]
-    assert words[5:7] == ["--where", "value.id != 21"]
-    assert words[7:] in (
+    assert (code, err.count("\n")) == (130, 1)
+    command = err.strip().removeprefix("resume with: ")
+    arguments = shlex.split(command)
+    assert arguments[:5] == ["seeklog", "tail", "-f", str(store), "orders"]
+    assert arguments[5:7] == ["--where", "value.id != 21"]
+    assert arguments[7:] in (
         ["--from", "0:12", "--from", "1:11"],
-        ["--from", "0:12", "--from", "1:10"],  # what 21 is in was not looked at yet
+        ["--from", "0:12", "--from", "1:10"],  # the partition of record 21 was not read yet
     )
 
     append(store, 24)
-    again = Followed(store, *words[5:])
+    again = Followed(store, *arguments[5:])
     try:
         assert again.take(1) == [24]
     finally:
         again.interrupt()
 
 
-def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
+def test_ctrl_c_on_a_terminal_prints_the_resume_command(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("tail", "-f", store, "orders", "-n", 1, interrupt_after='"id": 19')
 
     assert ran.code == 130
@@ -109,7 +109,7 @@ def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["order"], 4, "did you mean 'orders'?"),
         (["orders", "-n", 3, "--from", 5], 2, "-n and --from both choose the first record"),
@@ -119,8 +119,10 @@ def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
         (["orders", "-n", -1], 2, "-1 is not in the range"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
-    ran = run("tail", store, *words)
+def test_invalid_call_is_reported_in_one_line(
+    run: Run, store: Path, arguments: list[Any], code: int, message: str
+) -> None:
+    ran = run("tail", store, *arguments)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
-    assert told in ran.err
+    assert message in ran.err

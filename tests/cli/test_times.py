@@ -40,12 +40,12 @@ class Noon:
         ("20260101", NOON_MS - 720 * MINUTE_MS),
     ],
 )
-def test_times(text: str, milliseconds: int) -> None:
+def test_times_are_parsed(text: str, milliseconds: int) -> None:
     assert parse_time_ms(text, utc=True, clock=Noon()) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "noon", "-15", "-15x", "1969-12-31", "2026-13-01", "99999999999999999999"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time_ms(text, utc=True, clock=Noon())
 
@@ -61,7 +61,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("berlin")
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59"])
-def test_a_local_time_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
+def test_local_time_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="out of range"):
         parse_time_ms(text, utc=False, clock=Noon())
 
@@ -76,11 +76,11 @@ def test_a_local_time_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
         ("@now", Point("time", NOON_MS)),
     ],
 )
-def test_places(text: str, found: Point) -> None:
+def test_points_are_parsed(text: str, found: Point) -> None:
     assert parse_point(text, utc=True, clock=Noon()) == found
 
 
 @pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "begin", "9223372036854775808", "0x10"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_invalid_point_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_point(text, utc=True, clock=Noon())

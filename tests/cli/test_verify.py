@@ -15,7 +15,7 @@ BROKERS = sorted((Path(__file__).parents[1] / "interop" / "golden" / "broker").g
 SEED = 20260101
 
 
-def test_a_whole_store_is_told_in_one_line(run: Run, store: Path) -> None:
+def test_undamaged_store_is_reported_in_one_line(run: Run, store: Path) -> None:
     before = state_of(store)
 
     ran = run("verify", store)
@@ -26,14 +26,14 @@ def test_a_whole_store_is_told_in_one_line(run: Run, store: Path) -> None:
     assert state_of(store) == before
 
 
-def test_quiet_says_nothing_of_a_whole_store(run: Run, store: Path) -> None:
+def test_quiet_prints_nothing_for_an_undamaged_store(run: Run, store: Path) -> None:
     ran = run("verify", store, "-q")
 
     assert (ran.code, ran.out, ran.err) == (0, b"", "")
 
 
-def test_any_flipped_byte_of_a_log_is_found_and_named(run: Run, tmp_path: Path) -> None:
-    """Goal: exit 3, the file named, and the byte in the batch that was hit, whatever part of it that was."""
+def test_any_flipped_byte_is_found_and_named(run: Run, tmp_path: Path) -> None:
+    """Goal: exit code 3, with the file and a byte of the damaged batch, for a flip in any part of it."""
     partition = make_segments(tmp_path / "data")
     logs = logs_of(partition)
     assert len(logs) == 3
@@ -54,7 +54,7 @@ def test_any_flipped_byte_of_a_log_is_found_and_named(run: Run, tmp_path: Path) 
         ), (SEED, path.name, position, named)
 
 
-def test_each_finding_says_what_it_means_and_what_to_do(run_on_terminal: Run, tmp_path: Path) -> None:
+def test_finding_has_a_meaning_and_a_next_step(run_on_terminal: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     path = logs_of(partition)[1]
     flip(path, 730)
@@ -70,7 +70,7 @@ def test_each_finding_says_what_it_means_and_what_to_do(run_on_terminal: Run, tm
     )
 
 
-def test_an_epoch_that_no_batch_crc_covers_is_found_by_the_crc_of_its_file(run: Run, tmp_path: Path) -> None:
+def test_changed_epoch_is_found_by_the_crc_of_the_file(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     for path in logs_of(partition):
         flip(path, 15)
@@ -80,7 +80,7 @@ def test_an_epoch_that_no_batch_crc_covers_is_found_by_the_crc_of_its_file(run: 
         flip(path, 15)
 
 
-def test_one_file_is_checked_with_its_segment_alone(run: Run, tmp_path: Path) -> None:
+def test_single_file_is_checked_with_its_segment(run: Run, tmp_path: Path) -> None:
     first, second, _ = logs_of(make_segments(tmp_path / "data"))
     flip(second, 730)
 
@@ -89,21 +89,21 @@ def test_one_file_is_checked_with_its_segment_alone(run: Run, tmp_path: Path) ->
     assert run("verify", second).code == 3
 
 
-def test_topics_and_partitions_behind_a_store_choose_among_its_own(run: Run, store: Path) -> None:
+def test_names_after_a_store_select_in_it(run: Run, store: Path) -> None:
     assert run("verify", "data", "orders").err.startswith("checked 2 partitions, ")
     assert run("verify", "data", "orders-1", "refunds").err.startswith("checked 2 partitions, ")
     assert run("verify", "orders-1", env={"SEEKLOG_DIR": str(store)}).err.startswith("checked 1 partition, ")
     assert run("verify", "data/orders-1").err.startswith("checked 1 partition, ")
 
 
-def test_a_lone_log_needs_no_store(run: Run, tmp_path: Path) -> None:
+def test_partition_is_checked_without_a_store(run: Run, tmp_path: Path) -> None:
     with seeklog.Log(tmp_path / "alone") as log:
         log.append(b"value")
 
     assert run("verify", "alone").err.startswith("checked 1 partition, 1 segment, 1 batch, 1 record, ")
 
 
-def test_a_damaged_checkpoint_is_found(run: Run, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_found(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     flip(partition / "seeklog-checkpoint", 30)
 
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_found(run: Run, tmp_path: Path) -> None:
     assert any(json.loads(line)["kind"] == "checkpoint" for line in ran.lines)
 
 
-def test_deep_reads_what_only_advises_too(run: Run, tmp_path: Path) -> None:
+def test_deep_also_checks_producer_snapshots(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     (partition / "00000000000000000050.snapshot").write_bytes(b"nonsense")
 
@@ -124,7 +124,7 @@ def test_deep_reads_what_only_advises_too(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", BROKERS, ids=lambda path: path.name.split(".tar")[0])
-def test_what_a_broker_wrote_is_read_as_it_is(run: Run, tmp_path: Path, archive: Path) -> None:
+def test_broker_directory_is_checked(run: Run, tmp_path: Path, archive: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "broker", filter="data")
     root = next(path.parent for path in (tmp_path / "broker").rglob("meta.properties"))
@@ -136,7 +136,7 @@ def test_what_a_broker_wrote_is_read_as_it_is(run: Run, tmp_path: Path, archive:
     assert state_of(root) == before
 
 
-def test_an_archive_is_checked(run: Run, tmp_path: Path) -> None:
+def test_archive_is_checked(run: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data")
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.archive(str(tmp_path / "cold"))
@@ -146,28 +146,28 @@ def test_an_archive_is_checked(run: Run, tmp_path: Path) -> None:
     assert run("verify", "cold").code == 3
 
 
-def test_a_path_that_is_not_there_is_one_line(run: Run) -> None:
+def test_missing_path_is_reported_in_one_line(run: Run) -> None:
     ran = run("verify", "nowhere")
 
     assert (ran.code, ran.out) == (4, b"")
     assert ran.err == ("seeklog: nowhere does not exist; name a store, a partition's directory or a segment's file\n")
 
 
-def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, store: Path) -> None:
+def test_unknown_topic_gets_a_suggestion(run: Run, store: Path) -> None:
     ran = run("verify", "data", "order")
 
     assert (ran.code, ran.out) == (4, b"")
     assert ran.err == f"seeklog: there is no topic 'order' in {store}; did you mean 'orders'?\n"
 
 
-def test_a_file_that_is_no_segments_is_refused_with_where_to_look(run: Run, store: Path) -> None:
+def test_other_file_is_refused_with_a_suggestion(run: Run, store: Path) -> None:
     ran = run("verify", store / "seeklog-topics")
 
     assert (ran.code, ran.out) == (2, b"")
     assert f"show its contents with: seeklog dump {store}/seeklog-topics" in ran.err
 
 
-def test_what_cannot_be_read_is_a_finding(run: Run, tmp_path: Path) -> None:
+def test_unreadable_file_is_a_finding(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
     path = logs_of(partition)[0].with_suffix(".index")
     path.unlink()
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_a_finding(run: Run, tmp_path: Path) -> None:
     assert any(json.loads(line)["kind"] == "unreadable" for line in ran.lines)
 
 
-def test_a_log_that_is_written_meanwhile_is_not_damaged(run: Run, store: Path) -> None:
+def test_concurrent_append_is_not_reported_as_damage(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as writer, writer.writer("orders", 0) as log:
         log.append(b"another")
         assert run("verify", "data").code == 0

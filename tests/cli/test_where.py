@@ -1,4 +1,4 @@
-"""`--where`, without a command around it."""
+"""The expressions of `--where`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TOMBSTONE = make_record(None, b"9", (), 5, 1, ("orders", 0))
         "value.id = 1 or value.nothing = 1 or key is not null",
     ],
 )
-def test_what_holds(text: str) -> None:
+def test_expressions_that_match(text: str) -> None:
     assert compile_where(text, utc=True)(RECORD)
 
 
@@ -79,28 +79,28 @@ def test_what_holds(text: str) -> None:
         "value.name like 'Asha_'",
     ],
 )
-def test_what_does_not_hold(text: str) -> None:
+def test_expressions_that_do_not_match(text: str) -> None:
     assert not compile_where(text, utc=True)(RECORD)
 
 
-def test_a_key_that_reads_as_a_number_compares_with_one() -> None:
+def test_numeric_key_compares_with_numbers() -> None:
     assert compile_where("key = 9 and key < 10 and 8 < key")(TOMBSTONE)
     assert compile_where("key = '9'")(TOMBSTONE)
     assert not compile_where("key < 9")(TOMBSTONE)
 
 
-def test_what_a_record_does_not_have_is_null() -> None:
+def test_missing_field_is_null() -> None:
     assert compile_where("value is null and value.id is null")(TOMBSTONE)
     assert compile_where("key is null and timestamp is null and value.id is null and headers.x is null")(PLAIN)
     assert not compile_where("value.id = 7 or key = 'a' or timestamp < 5")(PLAIN)
 
 
-def test_a_value_that_is_nested_too_deep_is_no_json() -> None:
+def test_too_deeply_nested_value_is_not_json() -> None:
     assert compile_where("value.id is null")(Record(b"[" * 200_000))
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "told"),
+    ("text", "column", "message"),
     [
         ("", 1, "expected a name or a value, found the end"),
         ("value.id =", 11, "expected a name or a value, found the end"),
@@ -126,21 +126,21 @@ def test_a_value_that_is_nested_too_deep_is_no_json() -> None:
         ("__import__('os').system('true')", 1, "unknown field __import__"),
     ],
 )
-def test_a_mistake_is_told_with_its_column(text: str, column: int, told: str) -> None:
+def test_mistake_is_reported_with_its_column(text: str, column: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         compile_where(text)
 
     assert str(caught.value).startswith(f"--where: column {column}: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_what_is_nested_without_end_is_refused() -> None:
+def test_too_deeply_nested_expression_is_refused() -> None:
     for opening in ("(", "not "):
         with pytest.raises(UsageError, match="nested more than 50 deep"):
             compile_where(opening * 10_000 + "offset = 1")
 
 
 @given(st.text(alphabet=" ()'\"=<>.,[]-_%0179aeinotkyvlu\\;", max_size=30))
-def test_any_text_is_a_filter_or_a_usage_error(text: str) -> None:
+def test_any_text_compiles_or_is_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert compile_where(text)(RECORD) in (True, False)

@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Shared by the tests of the command line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import seeklog
 
 COMMAND = (sys.executable, "-m", "seeklog.cli")
-PATIENCE_S = 300.0  # a command that starts Spark on a busy machine takes more than a minute
-SOURCE = str(Path(seeklog.__file__).parents[1])  # a test runs elsewhere, and means this package
+TIMEOUT_S = 300.0  # starting Spark on a busy machine takes more than a minute
+SOURCE = str(Path(seeklog.__file__).parents[1])  # tests run in other directories and must import this package
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command has said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: bytes
@@ -37,7 +37,7 @@ Run = Callable[..., Ran]
 
 
 def surroundings(home: Path, **more: str) -> dict[str, str]:
-    """Return an environment in which only what a test says has a say: no settings, no colours, UTC."""
+    """Return an environment without the user's settings and colours, in UTC."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEEKLOG_", "XDG_", "LC_"))}
     kept.pop("NO_COLOR", None)
     return (
