@@ -1,4 +1,4 @@
-"""`python tests/proof` runs parts in full, and their rows gather in build/proof; `--publish` puts them into docs/."""
+"""`python tests/proof` runs parts in full and keeps their rows in build/proof; `--publish` writes them into docs/."""
 
 from __future__ import annotations
 
@@ -22,30 +22,36 @@ from proof.table import BUILD, CHANGED, HEADING, ROOT, Row, as_line, load, objec
 
 
 def main() -> int:
-    """Run the parts that are asked for; fail if any promise was broken."""
+    """Run the requested parts. Fail if any promise was broken."""
     parts = load_parts()
     parser = argparse.ArgumentParser(
-        description="The proof: all harm that is done to seeklog, and what came of it. Rows gather in build/proof."
+        description="Do every kind of damage to seeklog and count broken promises. Results are kept in build/proof."
     )
-    parser.add_argument("only", nargs="*", metavar="part", help="a name, or the number of a target (default: all)")
-    parser.add_argument("--rest", action="store_true", help="leave out parts that have a row without violations")
+    parser.add_argument(
+        "only", nargs="*", metavar="part", help="the name of a part, or the number of a target (default: all)"
+    )
+    parser.add_argument("--rest", action="store_true", help="skip parts that have a row without violations")
     parser.add_argument("--size", choices=["short", "full"], default="full", help="short runs leave no row")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parts at a time (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="parts to run at the same time (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="print the parts and their rows so far; run nothing")
-    parser.add_argument("--publish", action="store_true", help="put the table into docs/, if it is whole; run nothing")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the table into docs/ if it is complete; run nothing"
+    )
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = {*arguments.only} - {one.name for one in parts} - {str(one.target) for one in parts}
     if unknown:
-        parser.error(f"no such part or target: {', '.join(sorted(unknown))}; --list prints those that there are")
+        parser.error(f"no such part or target: {', '.join(sorted(unknown))}; --list prints all of them")
     wanted = [one for one in parts if not arguments.only or {one.name, str(one.target)} & {*arguments.only}]
     rows = {row.name: row for row in load(PARTS)}
     if arguments.rest:
         wanted = [one for one in wanted if one.name not in rows or rows[one.name].missing or rows[one.name].violations]
     if arguments.publish:
         if arguments.only:
-            parser.error("--publish takes no parts: the table is published whole")
+            parser.error("--publish takes no parts: it publishes the whole table")
         return publish_all()
     if arguments.list:
         for one in wanted:
@@ -58,9 +64,9 @@ def main() -> int:
 
 
 def run_all(wanted: list[Part], *, size: Size, seed: int, jobs: int) -> int:
-    """Run parts, print their rows, and keep them if they were run in full."""
+    """Run parts, print their rows, and keep the rows of full runs."""
     if size == "full" and _commit().endswith(CHANGED):
-        print("src/ or tests/ differ from the commit: rows of this run cannot be published", file=sys.stderr)
+        print("src/ or tests/ differ from the commit: the rows of this run cannot be published", file=sys.stderr)
     print(HEADING)
     found = 0
     with ThreadPoolExecutor(jobs) as pool:
@@ -76,7 +82,7 @@ def run_all(wanted: list[Part], *, size: Size, seed: int, jobs: int) -> int:
 
 
 def run_and_record(one: Part, *, size: Size, seed: int) -> Row:
-    """Run a part; a full run that is interrupted later has its row."""
+    """Run a part, and keep its row at once, in case the run of the others is interrupted."""
     row = run_apart(one, size=size, seed=seed)
     if size == "full":
         record(row)
@@ -84,7 +90,7 @@ def run_and_record(one: Part, *, size: Size, seed: int) -> Row:
 
 
 def publish_all() -> int:
-    """Put the table into docs/, if every part was run and no promise was broken."""
+    """Write the table into docs/ if every part was run and no promise was broken."""
     reasons = list(objections(PARTS))
     for reason in reasons:
         print(reason, file=sys.stderr)
@@ -97,14 +103,14 @@ def publish_all() -> int:
 
 
 def state_of(row: Row | None) -> str:
-    """Say in a few words what a part has found so far."""
+    """Return the latest result of a part in a few words."""
     if row is None or row.missing:
         return "not run"
     return f"{row.violations:,} violations, {row.seconds:,.0f} s, {row.commit}"
 
 
 def run_apart(one: Part, *, size: Size, seed: int) -> Row:
-    """Run a part in a process of its own: what it does to memory, signals and limits stays there."""
+    """Run a part in a separate process, which contains its effects on memory, signals and limits."""
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "row.json"
         command = [sys.executable, str(Path(__file__).parent), one.name, "--size", size, "--seed", str(seed)]
@@ -112,7 +118,7 @@ def run_apart(one: Part, *, size: Size, seed: int) -> Row:
         child = subprocess.run([*command, "--child", str(answer)], capture_output=True, text=True, check=False)
         if answer.exists():
             return Row(**json.loads(answer.read_text()))
-        last = (child.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        last = (child.stderr.strip().splitlines() or ["no output"])[-1]
         what = f"the part itself died, exit code {child.returncode}: {last}"
         return _row(one, Run(size, seed, Path(scratch), violations=1, samples=[what]), time.perf_counter() - started)
 
@@ -152,7 +158,7 @@ def _row(one: Part, run: Run, seconds: float, *, missing: str = "") -> Row:
 
 
 def _commit() -> str:
-    """Return which commit is tried, and whether anything in its code was changed since."""
+    """Return the commit, marked if src/ or tests/ differ from it."""
     commit = _git("rev-parse", "--short", "HEAD")
     return f"{commit}{CHANGED}" if _git("status", "--porcelain", "--", "src", "tests") else commit
 

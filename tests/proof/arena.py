@@ -1,13 +1,13 @@
-"""Where a changed source is put to the tests: `python tests/proof/arena.py <copy of src>`.
+"""Runs tests against a changed copy of the source: `python tests/proof/arena.py <copy of src>`.
 
-A process that has pytest and the slow imports loaded, but nothing of seeklog. It is asked on its standard input, a line
-of JSON a time, and forks for every question: the child imports seeklog from the copy, as it is then, and runs the tests
-in the order in which they are named, until one fails or the time is over, which is counted as the processor's.
+The process has pytest and the slow imports loaded, but nothing of seeklog. It takes requests on its standard input, one
+line of JSON each, and forks for each: the child imports seeklog from the copy as it is then, and runs the named tests
+in order until one fails or the processor time is used up.
 
     {"tests": [["tests/log/test_seal.py::test_…", 0.2], …], "interpreted": true, "seconds": 30}
     {"failed": "tests/log/test_seal.py::test_…", "why": "assert 1 == 2", "run": 12, "skipped": [], "seconds": 3.1}
 
-A test that takes ten times as long as it does otherwise, and some seconds more, has failed: the change made it hang.
+A test that takes ten times as long as usual, plus some seconds, counts as failed: the change made it hang.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# Tests whose times add up to this are collected at once: most changes are noticed by the first.
+# Tests are collected in groups whose times add up to this: the first tests notice most changes.
 FIRST_SECONDS: Final = 4.0
 HANG_FACTOR: Final = 10
 HANG_SECONDS: Final = 20
 
 
 class Arena:
-    """An arena in a process of its own, over a copy of the source."""
+    """An arena in a separate process, over a copy of the source."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -47,7 +47,7 @@ class Arena:
         )
 
     def try_tests(self, tests: Sequence[tuple[str, float]], *, interpreted: bool, seconds: float) -> dict[str, Any]:
-        """Run tests, given with the time that each takes otherwise; return what failed first, or "" """
+        """Run tests, each with its usual time. Return the first that failed, or "" """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {"tests": list(tests), "interpreted": interpreted, "seconds": seconds}
@@ -58,7 +58,7 @@ class Arena:
 
     @contextlib.contextmanager
     def changed(self, path: str, text: str) -> Iterator[None]:
-        """Have another text in one file of the copy."""
+        """Replace the text of one file of the copy for a while."""
         file = self.source / path
         before = file.read_text()
         file.write_text(text)
@@ -77,7 +77,7 @@ class Arena:
 
 
 class Order:
-    """A plugin of pytest: runs the tests that are named, in their order, and notes the first that fails."""
+    """A pytest plugin: runs the named tests in order and records the first that fails."""
 
     def __init__(self, tests: Sequence[tuple[str, float]], deadline: float, report: Any) -> None:
         self._places = {test: number for number, (test, _) in enumerate(tests)}
@@ -91,7 +91,7 @@ class Order:
         items[:] = [item for place, _, item in sorted(placed, key=lambda one: one[:2]) if place >= 0]
 
     def _place(self, nodeid: str) -> int:
-        """Return where a test comes: it may be named with its case, without, or with all of its file."""
+        """Return the place of a test in the order. It may be named with its case, without it, or by its file."""
         function, file = nodeid.partition("[")[0], nodeid.partition("::")[0]
         return next((self._places[name] for name in (nodeid, function, file) if name in self._places), -1)
 
@@ -111,7 +111,7 @@ class Order:
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and not self.has_failed:
             self.has_failed = True
-            self._report(failed=report.nodeid, why=f"not even imported: {str(report.longrepr)[-200:]}")
+            self._report(failed=report.nodeid, why=f"import failed: {str(report.longrepr)[-200:]}")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         signal.alarm(0)
@@ -123,7 +123,7 @@ class Order:
 def main() -> None:
     source = sys.argv[1]
     _load_what_is_slow()
-    # Nothing that a child leaves, or finds, of a file that has changed since.
+    # A child must not leave or find byte code of a file that has changed since.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     for line in sys.stdin:
@@ -163,7 +163,7 @@ def _answer(question: dict[str, Any], source: str) -> dict[str, Any]:
         elif "failed" in told and not answer["failed"]:
             answer |= told
     os.close(reading)
-    # With all that it has started.
+    # With all processes that it has started.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -174,7 +174,7 @@ def _answer(question: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _lines_of(child: int, reading: int, *, until: float) -> Iterator[str]:
-    """Yield what a child says until it ends: processes that it has started may hold the pipe for longer."""
+    """Yield the output of a child until it ends: its own children may hold the pipe for longer."""
     rest, is_over = "", False
     while not is_over and time.monotonic() < until:
         is_over = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -191,11 +191,11 @@ def _lines_of(child: int, reading: int, *, until: float) -> Iterator[str]:
 def _fight(question: dict[str, Any], source: str, writing: int) -> None:
     import pytest
 
-    # Also what a thread, or a process that was started, has to say goes nowhere.
+    # The output of threads and child processes is discarded too.
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
-    # Whoever is started inherits this, not the pipe.
+    # Child processes inherit this, not the pipe.
     os.environ["SEEKLOG_PURE"] = "1" if question["interpreted"] else ""
     os.environ["PYTHONPATH"] = os.pathsep.join([source, str(ROOT / "tests")])
     sys.path[:0] = [source, str(ROOT / "tests")]
@@ -207,7 +207,7 @@ def _fight(question: dict[str, Any], source: str, writing: int) -> None:
     for tests in _rounds([(test, seconds) for test, seconds in question["tests"]]):
         order = Order(tests, deadline, report)
         files = list(dict.fromkeys(test.partition("::")[0] for test, _ in tests))
-        # A place of its own: pytest's common one is swept whenever it is used, of all that others have left there.
+        # A separate directory: pytest removes old entries of its common one at each use.
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={source}-tests"]
         code = pytest.main([*options, *files], plugins=[order])
         if order.has_failed or time.process_time() > deadline:

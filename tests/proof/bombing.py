@@ -1,7 +1,7 @@
-"""A child that is given a bomb: one door opens a batch of it, and it is told what that has cost.
+"""A child process that opens a decompression bomb through one entry point, and reports the cost.
 
-`python tests/proof/bombing.py DOOR DIRECTORY` takes a whole batch from its input and prints (what came of it, by how
-many bytes the process has grown, seconds of work) as JSON. The peers take the same batch.
+`python tests/proof/bombing.py DOOR DIRECTORY` reads a whole batch from its input and prints (outcome, growth of
+the process in bytes, seconds of work) as JSON. The peers get the same batch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def memory(name: str) -> int:
-    """Return a figure of this process. Its peak belongs to the address space, and not to who started it."""
+    """Return a memory figure of this process. Its peak belongs to the address space, not to the parent process."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
 
 
 def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
-    """Return what opens the bomb, with all that comes before it done."""
+    """Return the function that opens the bomb, after all preparation is done."""
     from record.batches import SMALL_ROWS, Sketch
     from seeklog import Log, LogConfig
     from seeklog.log.check.inspection import inspect_records, plan_inspection
@@ -35,7 +35,7 @@ def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
     sound = Sketch(SMALL_ROWS[:2]).encode()
     decode_records(sound)
     if door in ("arrow", "cat"):
-        # What these import is no part of the measure.
+        # Their imports must not be measured.
         with Log(f"{directory}.sound/orders-0", background=False) as log:
             log.append_batches(sound)
             list(log.scan_arrow())
@@ -74,7 +74,7 @@ def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
 
 
 def cat(root: str) -> None:
-    """Let the command line print a topic; what it complains of is raised."""
+    """Print a topic with the command line, and raise its error message."""
     from seeklog.cli.main import main as run_command
 
     said = io.StringIO()

@@ -1,7 +1,7 @@
-"""A plugin of pytest: tells coverage.py which test is running, if `run_covered` asks for it.
+"""A pytest plugin: tells coverage.py which test is running, if `run_covered` asks for it.
 
-coverage.py's own `dynamic_context` goes by the name of the running function, so it loses fixtures, and what runs
-in threads; this one goes by pytest's node id.
+coverage.py's own `dynamic_context` uses the name of the running function and so loses fixtures and threads. This one
+uses pytest's node id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs suites under coverage.py and tells what they reached.
+"""Runs suites under coverage.py and reports the lines and branches that they reached.
 
-What is measured and what is left out stands in pyproject.toml. The kernel is measured where it runs
-interpreted; of the compiled one coverage.py sees nothing.
+pyproject.toml sets what is measured. The kernel is measured where it runs interpreted, because coverage.py sees nothing
+of the compiled one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CONFIG: Final = ROOT / "pyproject.toml"
 
 
 class TestsFailed(Exception):
-    """A suite that is to be measured is red: its coverage would say nothing."""
+    """A measured suite has a failing test, so its coverage means nothing."""
 
     __test__ = False  # pytest takes a name like this one for a suite
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How much of one module the tests reached."""
+    """The lines and branches of one module that the tests reached."""
 
     module: str
     """Its path below the root of the project."""
@@ -40,7 +40,7 @@ class Reached:
     branches: int
     missing_lines: tuple[int, ...]
     missing_branches: tuple[tuple[int, int], ...]
-    """From this line to that one; a target below 0 is the way out of the function that begins there."""
+    """From line to line. A target below 0 is the exit of the function that begins there."""
 
 
 def run_covered(
@@ -52,11 +52,11 @@ def run_covered(
     processes: int = 2,
     options: Sequence[str] = (),
 ) -> Path:
-    """Run these suites under coverage.py and return the file with what they reached.
+    """Run suites under coverage.py and return the data file.
 
-    Suites are what pytest takes: directories, files, or single tests, from the root of the project; `options`
-    are more of pytest's. With `by_test` the data tells for each line which tests reached it: their node ids are
-    the contexts (what a child process reached has none). Raises `TestsFailed` if a test fails.
+    Suites are directories, files or single tests, from the root of the project; `options` are further options of
+    pytest. With `by_test` the data has the node ids of the tests that reached each line as contexts (lines reached in a
+    child process have none). Raises `TestsFailed` if a test fails.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     data = scratch / "reached"
@@ -87,7 +87,7 @@ def run_covered(
 
 
 def read_reached(*data: Path, scratch: Path) -> list[Reached]:
-    """Say what the tests of all these runs reached together, module by module."""
+    """Return what the tests of all runs reached together, module by module."""
     report = scratch / "reached.json"
     measured = coverage.Coverage(data_file=str(scratch / "together"), config_file=str(CONFIG))
     measured.combine([str(path) for path in data], strict=True, keep=True)

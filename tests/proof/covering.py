@@ -1,4 +1,4 @@
-"""Which tests to put a mutant to: those that reach the line that it changes, the quickest first."""
+"""The tests to run on a mutant: those that reach its line, the quickest first."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from proof.mutants import Mutant
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Of the cases of one parametrized test so many come first; the others when all tests have had their turn.
+# So many cases of a parametrized test run first; the other cases run after all tests have had a turn.
 CASES_FIRST: Final = 2
 
 
 @dataclass(slots=True)
 class Covering:
-    """What a run of the tests under coverage.py has told."""
+    """The result of running tests under coverage.py."""
 
     tests: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     lines: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-    """By file and line: which of the tests were there."""
+    """By file and line: the tests that reached it."""
 
     @classmethod
     def measured(cls, suites: Sequence[str], *, interpreted: bool, scratch: Path) -> Covering:
-        """Run suites under coverage.py; of the kernel it sees something only where that is interpreted."""
+        """Run suites under coverage.py, which sees the kernel only where it is interpreted."""
         scratch.mkdir()
         durations = scratch / "durations.json"
         os.environ["SEEKLOG_DURATIONS"] = str(durations)
@@ -66,7 +66,7 @@ class Covering:
         return cls(tests, list(seconds.values()), lines)
 
     def __add__(self, other: Covering) -> Covering:
-        """Return what two runs have told together."""
+        """Return the results of two runs together."""
         moved = len(self.tests)
         lines = {path: {line: list(tests) for line, tests in known.items()} for path, known in self.lines.items()}
         for path, known in other.lines.items():
@@ -76,12 +76,12 @@ class Covering:
         return Covering([*self.tests, *other.tests], [*self.seconds, *other.seconds], lines)
 
     def tests_of(self, mutant: Mutant) -> list[tuple[str, float]]:
-        """Return the tests to run, in order, with the time that each takes."""
+        """Return the tests to run, in order, each with its time."""
         statement, block = _lines_around(mutant.path, mutant.line)
         reached = self._at(mutant.path, statement)
         if _runs_on_import(mutant.path, mutant.line):
-            # Whoever uses its name, or what stands around it, may notice; a test that imports the module again is no
-            # better than the others.
+            # Tests that use its name, or the code around it, may notice. A test that imports the module again has no
+            # advantage.
             reached |= self._where_named(mutant) | self._at(mutant.path, block)
         if not reached:
             reached = self._at(mutant.path, self.lines.get(mutant.path, {})) or set(range(len(self.tests)))
@@ -123,7 +123,7 @@ def _lines(path: str) -> Sequence[str]:
 
 @cache
 def _tree(path: str) -> ast.Module:
-    # CPython 3.11 counts the depth of all threads' trees together (python/cpython#106905): two at once can end in a
+    # CPython 3.11 counts the depth of all threads' trees together (python/cpython#106905): two at once can raise
     # SystemError.
     with _PARSING:
         return ast.parse((SOURCE / path).read_text())
@@ -147,7 +147,7 @@ def _spans(path: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
 
 @cache
 def _runs_on_import(path: str, line: int) -> bool:
-    """Tell whether a line is in no function's body: a constant, a field, a decorator, a default."""
+    """Return whether a line is outside all function bodies: a constant, a field, a decorator, a default."""
     functions = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef))
     return not any(node.body[0].lineno <= line <= (node.end_lineno or 0) for node in functions)
 

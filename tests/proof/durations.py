@@ -1,4 +1,4 @@
-"""A plugin of pytest: writes how long each test took, if `SEEKLOG_DURATIONS` names a file for it."""
+"""A pytest plugin: writes the duration of each test, if `SEEKLOG_DURATIONS` names a file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("SEEKLOG_DURATIONS")
-    # Those who run the tests report to the one that has started them.
+    # Workers report to the process that started them.
     if path and not hasattr(session.config, "workerinput"):
         Path(path).write_text(json.dumps(_seconds))

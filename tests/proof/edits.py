@@ -1,13 +1,13 @@
-"""Edits of the source that survive a rename: each names a function and says in Python what becomes what inside it.
+"""Edits of the source that survive a move: each names a function and, in Python, an old and a new piece of code in it.
 
-    Edit("publish", "files.sync(...)")                     the call is left out
-    Edit("decide", "end < start", "end <= start")          an expression becomes another
-    Edit("close", "with self._lock:\\n    ...", "...")       the block is no longer under the lock
+    Edit("publish", "files.sync(...)")                     removes the call
+    Edit("decide", "end < start", "end <= start")          replaces an expression
+    Edit("close", "with self._lock:\\n    ...", "...")       runs the block without the lock
 
-A function goes by its name alone, or by `Class.name`, in whatever file it stands. `old` and `new` are compared and
-written as syntax trees, so that neither layout nor comments count. `...` in `old` stands for any expression, for all
-further arguments, or for all further statements of a block, and in `new` for what it stood for in `old`, in order. Of
-all functions of that name exactly one has one place that matches, or the edit fails.
+A function is named by its name alone, or by `Class.name`, in any file. `old` and `new` are compared and written as
+syntax trees, so layout and comments do not count. `...` in `old` matches any expression, all further arguments, or all
+further statements of a block; in `new` it stands for the matched code, in order. Exactly one place in all functions of
+that name must match, or the edit fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_COMPARED: Final = ("ctx", "kind", "type_comment", "type_params")
 
 
 class EditFailed(Exception):
-    """An edit has no place, or more than one."""
+    """An edit matches no place, or more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Edit:
     """One change inside one function."""
 
     function: str
-    """Its name, or `Class.name`."""
+    """The name, or `Class.name`."""
     old: str
     """An expression, or statements."""
     new: str = "pass"
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an edit applies: the nodes that go, and what each `...` stood for."""
+    """The place of an edit: the nodes to replace, and the code that each `...` matched."""
 
     nodes: Sequence[ast.AST]
     held: Sequence[Sequence[ast.AST]]
@@ -56,18 +56,18 @@ Texts: TypeAlias = Mapping[str, str]
 
 
 def edited(edits: Iterable[Edit], *, source: Path = SOURCE) -> dict[str, str]:
-    """Return the files that edits change, with the changes made. A later edit sees what an earlier one has left."""
+    """Return the changed text of the files that edits change. A later edit sees the result of an earlier one."""
     changed: dict[str, str] = {}
     for edit in edits:
         path, place = _place_of(edit, {**_texts(source), **changed})
         text = changed.get(path) or _texts(source)[path]
         changed[path] = _replaced(text, place, edit)
-        _tree(changed[path])  # or it is not Python any more
+        _tree(changed[path])  # raises if it is no longer Python
     return changed
 
 
 def is_interpreted(path: str, *, source: Path = SOURCE) -> bool:
-    """Tell whether a module is compiled, and an edit of it is seen only where it runs interpreted."""
+    """Return whether a module is compiled, so that an edit only takes effect interpreted."""
     return "\nimport cython\n" in _texts(source)[path]
 
 
@@ -90,7 +90,7 @@ def _place_of(edit: Edit, texts: Texts) -> tuple[str, Place]:
 
 
 def _functions(text: str, name: str) -> Iterator[ast.FunctionDef]:
-    """Yield the functions of a file that have this name, without those inside them."""
+    """Yield the functions of a file with this name, without the functions inside them."""
     bare = name.rpartition(".")[2]
     if f"def {bare}(" not in text:
         return
@@ -149,12 +149,12 @@ def _is_hole(node: object) -> bool:
 
 
 def _takes_any(call: ast.Call) -> bool:
-    """Tell whether `...` stands for all further arguments of a call, those with names, too."""
+    """Return whether `...` matches all further arguments of a call, including keywords."""
     return bool(call.args) and _is_hole(call.args[-1]) and not call.keywords
 
 
 def _matches(old: Any, node: Any, held: list[Sequence[ast.AST]]) -> bool:
-    """Tell whether a tree looks like `old`, and note what stands where that has `...`."""
+    """Return whether a tree looks like `old`, and record the code that each `...` matches."""
     if isinstance(old, list):
         return isinstance(node, list) and _lists_match(old, node, held)
     if not isinstance(old, ast.AST):
@@ -184,7 +184,7 @@ def _lists_match(old: list[Any], nodes: list[Any], held: list[Sequence[ast.AST]]
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts what was held in the place of each `...`, in order."""
+    """Replaces each `...` by the recorded code, in order."""
 
     def __init__(self, held: Iterable[Sequence[ast.AST]]) -> None:
         self._held = iter(held)
@@ -200,7 +200,7 @@ class _Filled(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
-        # What stood for all further arguments stands among those without a name now.
+        # The code that matched all further arguments is now among the positional ones.
         node.keywords[:0] = [one for one in node.args if isinstance(one, ast.keyword)]
         node.args = [one for one in node.args if not isinstance(one, ast.keyword)]
         return node
@@ -211,7 +211,7 @@ class _Filled(ast.NodeTransformer):
 
 
 def _replaced(text: str, place: Place, edit: Edit) -> str:
-    """Return a file with new text in one place, every other byte as it was."""
+    """Return a file with new text in one place and all other bytes unchanged."""
     first: Any = place.nodes[0]
     last: Any = place.nodes[-1]
     data = text.encode()

@@ -1,7 +1,7 @@
-"""Mutants that nobody can notice, each with the reason. They are left out of the score.
+"""Mutants that no test can notice, each with the reason. They are left out of the score.
 
-The rule is strict: no call, with any input, on any file, may answer otherwise, or raise otherwise. What only makes a
-run slower, or its reads larger, counts as such; what makes memory or files grow without bound does not.
+The rule is strict: no call, with any input, on any file, may return or raise anything else. A mutant that only makes a
+run slower, or its reads larger, is equivalent; one that lets memory or files grow without bound is not.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from proof.mutants import Mutant, changed_line
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Changes of one line that change nothing for anybody."""
+    """Changes of one line that change no behaviour."""
 
     function: str
     """The function around it; empty in the module itself."""
     text: str
     """The line, without its indentation."""
     becomes: tuple[str, ...]
-    """What it may become."""
+    """The equivalent lines."""
     reason: str
 
 
 def reason_for(mutant: Mutant) -> str:
-    """Return why nobody can notice a mutant, or nothing if somebody should."""
+    """Return why no test can notice a mutant, or an empty text if one should."""
     for known in EQUIVALENTS:
         if (known.function, known.text) == (mutant.function, mutant.text):
             changed = " ".join(changed_line(mutant).split())
@@ -35,11 +35,11 @@ def reason_for(mutant: Mutant) -> str:
     return ""
 
 
-_SMALL_NUMBER: Final = "both are small numbers, of which CPython has one object each"
-_NOT_NEGATIVE: Final = "what a mask leaves is never negative"
-_WHERE_TO_BEGIN: Final = "it is where the search begins, not what it finds: only the number of steps changes"
-_HOW_MUCH: Final = "it is how much is read at once, not what is taken from it"
-_NOT_A_TIME: Final = "it stands for no timestamp, and any number serves that can be none: those begin with -1"
+_SMALL_NUMBER: Final = "CPython has one object for each small number"
+_NOT_NEGATIVE: Final = "a masked number is never negative"
+_WHERE_TO_BEGIN: Final = "the search begins elsewhere and finds the same: only the number of steps changes"
+_HOW_MUCH: Final = "another number of bytes is read at once, and the same bytes are used"
+_NOT_A_TIME: Final = "any number that is not a valid timestamp can mark a missing one: valid timestamps begin with -1"
 
 EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     Equivalent(
@@ -55,8 +55,8 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
         "floor",
         "if high - low > step:",
         ("if high // low > step:", "if high ** low > step:"),
-        "it narrows what is searched next, and where it does so without need it is to the same end: `low` is at least "
-        "1, and then neither the quotient nor the power is above `step` where `low + step` lies behind `high`",
+        "it narrows the next search, and narrowing without need has the same result: `low` is at least "
+        "1, and then neither the quotient nor the power exceeds `step` where `low + step` is above `high`",
     ),
     Equivalent(
         "floor",
@@ -68,43 +68,43 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
         "floor",
         "low = guess + 1",
         ("low = guess | 1",),
-        "it is the next place, or the same, whose hash is known to lie below: the search has one step more at most",
+        "it is the next place, or the same, whose hash is known to be smaller: the search takes at most one more step",
     ),
     Equivalent(
         "encode",
         "while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:",
         ("while wrapped_end >= self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:",),
-        "it spares moves: every entry is inserted in order, whenever it comes",
+        "it only saves moves: every entry is inserted in order at any time",
     ),
     Equivalent(
         "slot_of",
         "if load_little_u32(p, at + _OFFSET) == 0 or (",
         ("if load_little_u32(p, at ^ _OFFSET) == 0 or (", "if load_little_u32(p, at | _OFFSET) == 0 or ("),
-        "a slot has 16 bytes, so the lowest four bits of where it begins are 0",
+        "a slot has 16 bytes, so the lowest four bits of its position are 0",
     ),
     Equivalent(
         "allocate",
         'self._key = BytesColumn(rows, min(16 * rows, data_bytes)) if "key" in self._names else None',
         ('self._key = BytesColumn(rows, min(16 ^ rows, data_bytes)) if "key" in self._names else None',),
-        "it is a first guess at how many bytes there will be: the column grows where that is wrong",
+        "it is a first guess of the number of bytes: the column grows if it is too low",
     ),
     Equivalent(
         "put",
         "if 4 * self.count >= 3 * self._slots:",
         ("if 4 * self.count == 3 * self._slots:",),
-        "the count grows by one and the number of slots is a multiple of four: it is equal before it is above",
+        "the count grows by one and the number of slots is a multiple of four, so equality comes first",
     ),
     Equivalent(
         "check_crc",
         "return 0",
         ("return -1", "return 1"),
-        "the function returns or raises: nobody looks at the number",
+        "the function returns or raises without reading the number",
     ),
     Equivalent(
         "_feed",
         "while position < segment.size:",
         ("while position != segment.size:",),
-        "whole batches are taken from what lies below the end, so the position comes to the end and never past it",
+        "only whole batches before the end are read, so the position reaches the end and never exceeds it",
     ),
     Equivalent(
         "_try_entries",
@@ -128,6 +128,6 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
         "read_table",
         "table = files.read(handle.number, max(0, files.size(handle.number) - HEAD_SIZE), HEAD_SIZE)",
         ("table = files.read(handle.number, max(0, files.size(handle.number) | HEAD_SIZE), HEAD_SIZE)",),
-        "more is asked for than there is, and a read ends where the file does",
+        "the read asks for more bytes than exist, and stops at the end of the file",
     ),
 )

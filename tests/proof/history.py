@@ -1,12 +1,12 @@
-"""Jepsen's rules for logs, over the history of what writers were told and what readers have seen.
+"""Jepsen's rules for logs, applied to a history of acknowledgements and reads.
 
-lost            an acknowledged record that a reader went over without seeing it
+lost            an acknowledged record that a reader passed without seeing it
 duplicate       one record at two offsets
-inconsistent    one offset that held two records
-reordered       a record before one that was acknowledged before it was sent
+inconsistent    two records at one offset
+reordered       a record before another that was acknowledged before the first was sent
 non-monotonic   a reader that went back
-stale           a reader that ended before what was acknowledged when it began
-invented        a record that nobody sent
+stale           a reader that stopped before a record acknowledged when it began
+invented        a record that no writer sent
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class Identity(NamedTuple):
-    """Which record it is: the `number`th of a writer's."""
+    """Identifies a record: the `number`th of a writer."""
 
     writer: int
     number: int
@@ -37,32 +37,32 @@ class Sent:
     offset: int
     key: bytes
     began: float
-    """When it was handed over, by a clock that all processes share."""
+    """When it was sent, by a clock that all processes share."""
     ended: float
     """When it was acknowledged."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """One way through a partition, from an offset to another."""
+    """One read of a partition, from an offset to another."""
 
     reader: str
     place: str
     began: float
     start: int
     end: int = 0
-    """The offset behind the last that it had to see."""
+    """The offset after the last one that it had to see."""
     ended: float = 0.0
     seen: list[tuple[int, Identity]] = field(default_factory=list)
     gone: list[range] = field(default_factory=list)
-    """Offsets that retention took before they were read; the reader was told."""
+    """Offsets that retention deleted before they were read; the reader got an error."""
     is_whole: bool = True
-    """A copy may lack what it has not got yet, or never got."""
+    """Whether it had to see every record; a copy may lack some."""
 
 
 @dataclass(slots=True)
 class History:
-    """What happened, from all processes."""
+    """The events of all processes."""
 
     sent: list[Sent] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
@@ -73,7 +73,7 @@ class History:
 
 
 def check(history: History, *, compacted: Iterable[str] = ()) -> Iterator[str]:
-    """Yield each anomaly in a line. In a partition that is compacted a record may go when its key has a later one."""
+    """Yield each anomaly as one line. A compacted partition may lack a record whose key has a later one."""
     compacts = set(compacted)
     sent_to: dict[str, list[Sent]] = defaultdict(list)
     for sent in history.sent:
@@ -105,12 +105,12 @@ def _check_identities(place: str, acknowledged: list[Sent], readings: list[Readi
     for reading in readings:
         for offset, identity in reading.seen:
             if identity not in known:
-                yield f"{place}: invented: {reading.reader} saw {identity} at {offset}, which nobody was told of"
+                yield f"{place}: invented: {reading.reader} saw {identity} at {offset}, which was never acknowledged"
             yield from meet(offset, identity, reading.reader)
 
 
 def _check_order(place: str, acknowledged: list[Sent]) -> Iterator[str]:
-    """A record that was acknowledged before another was sent comes before it."""
+    """A record acknowledged before another was sent must come before it."""
     earliest: Sent | None = None
     for sent in reversed(acknowledged):
         if earliest is not None and earliest.ended < sent.began:
@@ -121,7 +121,7 @@ def _check_order(place: str, acknowledged: list[Sent]) -> Iterator[str]:
     for sent in acknowledged:
         before = last.get(sent.identity.writer)
         if before is not None and before.identity.number > sent.identity.number:
-            yield f"{place}: reordered: {sent.identity} at {sent.offset} behind {before.identity} at {before.offset}"
+            yield f"{place}: reordered: {sent.identity} at {sent.offset} after {before.identity} at {before.offset}"
         last[sent.identity.writer] = sent
 
 
@@ -129,7 +129,7 @@ def _check_steps(place: str, readings: list[Reading]) -> Iterator[str]:
     for reading in readings:
         for (before, _), (after, _) in pairwise(reading.seen):
             if after <= before:
-                yield f"{place}: non-monotonic: {reading.reader} saw {after} behind {before}"
+                yield f"{place}: non-monotonic: {reading.reader} saw {after} after {before}"
     by_reader: dict[str, list[Reading]] = defaultdict(list)
     for reading in readings:
         by_reader[reading.reader].append(reading)
@@ -144,7 +144,7 @@ def _check_losses(
     place: str, acknowledged: list[Sent], readings: list[Reading], *, is_compacted: bool
 ) -> Iterator[str]:
     superseded_at: dict[int, float] = {}
-    """When the first of those was sent that have the key of the one at an offset, and lie behind it."""
+    """By offset: when the first later record with the same key was sent."""
     earliest: dict[bytes, float] = {}
     for sent in reversed(acknowledged):
         superseded_at[sent.offset] = earliest.get(sent.key, math.inf)
@@ -155,13 +155,13 @@ def _check_losses(
         if not reading.is_whole:
             continue
         first, behind = bisect_left(offsets, reading.start), bisect_left(offsets, reading.end)
-        # What comes next tells: who came later than that was acknowledged later.
+        # Checking the next record is enough: those after it were acknowledged later.
         for sent in acknowledged[behind : behind + 1]:
             if sent.ended < reading.began:
-                yield f"{place}: stale: {reading.reader} ended at {reading.end}, {sent.offset} was acknowledged before"
+                yield f"{place}: stale: {reading.reader} stopped at {reading.end} after {sent.offset} was acknowledged"
         seen = {offset for offset, _ in reading.seen}
         for sent in acknowledged[first:behind]:
             if sent.offset in seen or any(sent.offset in gone for gone in reading.gone):
                 continue
             if not (is_compacted and superseded_at[sent.offset] < reading.ended):
-                yield f"{place}: lost: {reading.reader} went over {sent.offset} and did not see {sent.identity}"
+                yield f"{place}: lost: {reading.reader} passed {sent.offset} without seeing {sent.identity}"

@@ -1,7 +1,7 @@
-"""Mutants: small changes to the source, one at a time, that some test should notice. The changes are cosmic-ray's.
+"""Mutants: small changes to the source, one at a time, that some test should notice. cosmic-ray defines the changes.
 
-Left out is what no run can notice, or none should: annotations, what stands behind `TYPE_CHECKING`, the figures in
-messages to the logger, and in the kernel what only exists compiled (`cython.compiled`, Cython's decorators).
+Changes that no run can or should notice are left out: annotations, code under `TYPE_CHECKING`, the figures in log
+messages, and in the kernel everything that only exists compiled (`cython.compiled`, Cython's decorators).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGES: Final = ("seeklog/record", "seeklog/log")
-# They replace and insert names that a configuration gives.
+# These replace and insert names from a configuration.
 _NEED_ARGUMENTS: Final = ("VariableReplacer", "VariableInserter")
-# No operator changes these; they are most of a tree.
+# No operator changes these, which are most nodes of a tree.
 _INERT: Final = ("name", "string", "newline", "endmarker", "fstring_string", "fstring_start", "fstring_end", "trailer")
 _MARKS: Final = frozenset("()[]{},:.=;")
-# Where a star is an operator, and not the sign of an unpacking, or of what must be named.
+# A star here is an operator, not an unpacking or the mark of keyword-only arguments.
 _OPERATIONS: Final = ("term", "power", "factor")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mutant:
-    """One change: the occurrence of an operator in a file."""
+    """One change: one occurrence of an operator in a file."""
 
     path: str
     """Below `src`."""
@@ -39,20 +39,20 @@ class Mutant:
     column: int
     operator: str
     occurrence: int
-    """Which of the places in the file that the operator can change."""
+    """The number of the place in the file, of all places that the operator can change."""
     function: str
     """The function or class around it; empty in the module itself."""
     text: str
     """The line, without its indentation."""
     twin: int
-    """Which of the places in the file that look the same: line, column and operator."""
+    """The number of the place among those that look the same: line, column and operator."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column} {self.operator} #{self.occurrence}: {self.text}"
 
 
 def all_mutants(modules: Sequence[str] | None = None) -> list[Mutant]:
-    """Return every mutant of the two packages, or of these modules, in order."""
+    """Return every mutant of the two packages, or of the given modules, in order."""
     if modules is None:
         assert all((SOURCE / package).is_dir() for package in PACKAGES), "a package is gone"
         files = [file for package in PACKAGES for file in sorted((SOURCE / package).rglob("*.py"))]
@@ -62,10 +62,10 @@ def all_mutants(modules: Sequence[str] | None = None) -> list[Mutant]:
 
 
 def shuffled(mutants: Sequence[Mutant], *, seed: int) -> list[Mutant]:
-    """Return the mutants in an order of chance, the same for the same seed.
+    """Return the mutants in random order, the same for the same seed.
 
-    Each has its place in it by what it is, not by where it is: a change elsewhere in the code, or a file that moves,
-    leaves the others in a sample, which is the first so many.
+    The content of a mutant decides its place, not its position in the code. So a change elsewhere, or a moved file,
+    leaves the other mutants in a sample, which is the beginning of this list.
     """
 
     def place(mutant: Mutant) -> bytes:
@@ -76,11 +76,11 @@ def shuffled(mutants: Sequence[Mutant], *, seed: int) -> list[Mutant]:
 
 
 def mutated(mutant: Mutant) -> str:
-    """Return the source of a mutant's file, changed. A few of them are no Python."""
+    """Return the changed source of a mutant's file. A few mutants are not valid Python."""
     from cosmic_ray.mutating import mutate_code
 
     changed = mutate_code((SOURCE / mutant.path).read_text(), _operators()[mutant.operator], mutant.occurrence)
-    assert changed is not None, f"{mutant}: there is no such place"
+    assert changed is not None, f"{mutant}: no such place"
     return str(changed)
 
 
@@ -130,7 +130,7 @@ def _is_inert(node: Any) -> bool:
 
 
 def _is_pointless(node: Any, line: str) -> bool:
-    """Tell whether a change at this node cannot be noticed by any run: see the head of this module."""
+    """Return whether no run can notice a change at this node: see the docstring of this module."""
     if re.match(r"\s*@cython\.|\s*\w+: TypeAlias = ", line):
         return True
     if node.type == "operator" and node.value in ("*", "**") and node.parent.type not in _OPERATIONS:
@@ -154,5 +154,5 @@ def _annotation_of(node: Any) -> Any:
 
 
 def _is_for_others(condition: Any) -> bool:
-    """Tell whether what stands behind a condition is for the type checker or the compiler."""
+    """Return whether the code under a condition is for the type checker or the compiler."""
     return condition.get_code().strip() in ("TYPE_CHECKING", "cython.compiled", "not cython.compiled")

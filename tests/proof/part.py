@@ -1,8 +1,8 @@
-"""A part of the proof: one kind of harm, done many times over, and what came of it.
+"""A part of the proof: one kind of damage, done many times, and the result.
 
-A part is a function that is entered with `@part` and does its work on a `Run`:
+A part is a function, registered with `@part`, that works on a `Run`:
 
-    @part(4, "a sync fails, at each sync in turn")
+    @part(4, "Fail each sync in turn")
     def failing_syncs(run: Run) -> None:
         for number in run.choose(range(1, 200), short=10):
             run.case()
@@ -32,21 +32,21 @@ T = TypeVar("T")
 
 
 class Missing(Exception):
-    """Something that a part needs is not on this machine: says what, and how to get it."""
+    """This machine lacks something that a part needs. The message names it and how to get it."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of a part: how much is asked of it, and what it has found so far."""
+    """One run of a part: its size, and its results so far."""
 
     size: Size
     seed: int
     scratch: Path
-    """An empty directory of this run's own, removed after it."""
+    """An empty directory for this run, removed after it."""
     cases: int = 0
     violations: int = 0
     samples: list[str] = field(default_factory=list)
-    """The first violations, in words."""
+    """The first violations."""
     notes: list[str] = field(default_factory=list)
     peers: dict[str, str] = field(default_factory=dict)
 
@@ -56,11 +56,11 @@ class Run:
 
     @property
     def chance(self) -> random.Random:
-        """A source of chance that gives the same for the same seed, from its start."""
+        """A new source of random numbers, the same for the same seed."""
         return random.Random(self.seed)
 
     def choose(self, cases: Iterable[T], *, short: int) -> list[T]:
-        """Return all cases, or in a short run so many of them: the first, the last, and others by chance."""
+        """Return all cases, or in a short run this many: the first, the last, and random others."""
         every = list(cases)
         if not self.is_short or len(every) <= short:
             return every
@@ -68,34 +68,34 @@ class Run:
         return [every[index] for index in dict.fromkeys([0, *inner, len(every) - 1][:short])]
 
     def case(self, count: int = 1) -> None:
-        """Count cases that were really run."""
+        """Count cases that were run."""
         self.cases += count
 
     def violation(self, what: str) -> None:
-        """Count a broken promise; say where and what, so that it can be run again."""
+        """Count a broken promise, with enough detail to run the case again."""
         self.violations += 1
         if len(self.samples) < VIOLATIONS_KEPT:
             self.samples.append(what)
 
     def note(self, what: str) -> None:
-        """Add a few words on what the cases were; they stand in the table."""
+        """Add a remark about the cases to the table."""
         self.notes.append(what)
 
     def peer(self, name: str, what: str) -> None:
-        """Say what came of the same work on a peer; it stands in the table."""
+        """Add the result of the same work on a peer to the table."""
         self.peers[name] = what
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An entered part."""
+    """A registered part."""
 
     target: int
-    """The number of the target that it belongs to."""
+    """The number of its target."""
     title: str
-    """What is done, in the words of the table."""
+    """What is done, as the table shows it."""
     name: str
-    """How it is asked for: the name of its function."""
+    """The name of its function."""
     work: Callable[[Run], None]
 
 
@@ -103,7 +103,7 @@ PARTS: Final[dict[str, Part]] = {}
 
 
 def part(target: int, title: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Enter a function as a part."""
+    """Register a function as a part."""
 
     def enter(work: Callable[[Run], None]) -> Callable[[Run], None]:
         name = work.__name__
@@ -115,7 +115,7 @@ def part(target: int, title: str) -> Callable[[Callable[[Run], None]], Callable[
 
 
 def load_parts() -> list[Part]:
-    """Import every module of `parts` and return what they have entered, in the order of the targets."""
+    """Import every module of `parts` and return the registered parts in the order of the targets."""
     from proof import parts
 
     for module in pkgutil.iter_modules(parts.__path__):

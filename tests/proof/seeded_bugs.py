@@ -1,6 +1,6 @@
-"""Bugs that are made on purpose, each with the tests that must find it: a test that cannot fail proves nothing.
+"""Seeded bugs, each with the tests that must find it: a test that cannot fail proves nothing.
 
-A bug is an edit or two, each inside one function (`edits.py`); tests are named by their ids (`tests/ids.py`).
+A bug is one or two edits, each inside one function (`edits.py`); tests are named by their ids (`tests/ids.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from proof.edits import Edit, edited, is_interpreted
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A bug, and which tests must find it."""
+    """A bug, and the tests that must find it."""
 
     target: int
     """The target whose tests it tries."""
     breaks: str
-    """What is wrong with it."""
+    """What the bug does."""
     edits: tuple[Edit, ...]
     found_by: tuple[str, ...]
     """The ids of tests, with or without the case of a parametrized one."""
     quick: bool = False
-    """Whether it is one of the short run."""
+    """Whether the short run plants it."""
 
     @property
     def interpreted(self) -> bool:
-        """Whether its tests must run what is compiled interpreted: nothing is compiled again for a bug."""
+        """Whether its tests must run compiled modules interpreted: no bug is compiled."""
         return any(is_interpreted(path) for path in self.seeded())
 
     @property
@@ -37,7 +37,7 @@ class Bug:
         return [node_of(name) for name in self.found_by]
 
     def seeded(self) -> dict[str, str]:
-        """Return the files with the bug in them: their texts, by their paths below `src`."""
+        """Return the text of each file that has the bug, by its path below `src`."""
         return edited(self.edits)
 
 
@@ -63,7 +63,7 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "a segment that was rolled away is never synced",
+        "a rolled segment is never synced",
         (Edit("_sync", "(*rolled, active)", "(active,)"),),
         state_of("roll, flush=batch", "seal"),
     ),
@@ -87,25 +87,25 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "a file that replaces another is not synced before it gets the name",
+        "a file that replaces another is renamed before it is synced",
         (Edit("write_parts", "files.sync(...)"),),
         state_of("checkpoint", "truncate_to, flush=batch"),
     ),
     Bug(
         1,
-        "the recovery point that is written down lies above what was synced",
+        "the stored recovery point is above the synced offset",
         (Edit("checkpoint", "self.recovery_point", "self.log_end_offset"),),
         state_of("leader epochs"),
     ),
     Bug(
         1,
-        "records that were appended during a sync are taken for synced",
+        "records appended during a sync count as synced",
         (Edit("_sync", "self.note_synced(end)", "self.note_synced(self.log_end_offset)"),),
         ("append-during-sync",),
     ),
     Bug(
         1,
-        "one sync serves also those who have appended after it",
+        "one sync acknowledges records appended after it",
         (
             Edit("_pass_lead", "waiter.end <= durable", "True"),
             Edit("_pass_lead", "waiter.end > durable", "False"),
@@ -114,19 +114,19 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "less is there before less is promised: a truncation checkpoints too late",
+        "a truncation writes its checkpoint after it has cut",
         (Edit("truncate_to", "replace(log.checkpoint(), ...)", "log.checkpoint()"),),
         state_of("truncate_to, flush=batch"),
     ),
     Bug(
         1,
-        "an emptied log rolls before what its last segment tells of producers is kept",
+        "an emptied log rolls before the producer state of its last segment is stored",
         (Edit("roll", "self.keep_producers_at(...)"),),
         state_of("producers of an emptied log", "producers of an emptied log, flush=batch"),
     ),
     Bug(
         1,
-        "a watermark that a truncation lowers is not durable before others have those offsets",
+        "a lowered watermark is not durable before the offsets are given again",
         (
             Edit(
                 "truncate_to",
@@ -138,7 +138,7 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "a transaction appends before its intent is durable",
+        "a transaction appends before its file is durable",
         (Edit("_commit", "write_transaction(self._files, self._root, transaction)"),),
         (
             "transaction-intent-first",
@@ -147,7 +147,7 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "what was staged is removed before the log has it on the disk",
+        "a staged file is removed before the log is synced",
         (Edit("append_part", "partition.flush()"),),
         store_state_of("a transaction, flush=os", "a transaction that rolls", "a transaction over two topics"),
     ),
@@ -159,7 +159,7 @@ BUGS: Final = (
     ),
     Bug(
         1,
-        "a repair promises what comes back before it is there",
+        "a repair writes its checkpoint before the repaired segment exists",
         (Edit("plan", "self._new_checkpoint(promised)", "self._new_checkpoint(end)"),),
         ("repair-crash-states",),
     ),
@@ -185,27 +185,27 @@ BUGS: Final = (
     ),
     Bug(
         2,
-        "what recovery cuts off is thrown away",
+        "recovery discards the bytes that it cuts",
         (Edit("_keep_evidence", "report.torn_files.append(write_evidence(shared, ..., tail))"),),
         ("torn-tail-kept",),
         quick=True,
     ),
     Bug(
         2,
-        "damage below the recovery point is cut, too",
+        "damage below the recovery point is cut",
         (Edit("decide", "if next_offset < recovery_point: ..."),),
         ("damage-below-recovery-point",),
     ),
     # ---------------------------------------------------------------- 3: flipped bits
     Bug(
         3,
-        "the checksum of a batch is not looked at",
+        "the checksum of a batch is not checked",
         (Edit("check_crc", "if stored != computed: ..."),),
         ("batch-bits-flipped",),
     ),
     Bug(
         3,
-        "offsets may jump where a log has no gaps",
+        "gaps are accepted in a contiguous segment",
         (Edit("check_offsets", "contiguous and base != next_offset", "False"),),
         (
             "decoding-gap",
@@ -215,7 +215,7 @@ BUGS: Final = (
     ),
     Bug(
         3,
-        "a seal whose own checksum is wrong counts",
+        "a seal with a wrong checksum is accepted",
         (Edit("decode_seal", "_CRC.unpack(data[-4:])[0] != crc32c(...)", "False"),),
         ("seal-bits-flipped",),
         quick=True,
@@ -229,13 +229,13 @@ BUGS: Final = (
     # ---------------------------------------------------------------- 4: failing syncs
     Bug(
         4,
-        "a log goes on after a failed sync",
+        "a log accepts appends after a failed sync",
         (Edit("fail", "self.refusal = failure"),),
         ("sync-fails",),
     ),
     Bug(
         4,
-        "bytes of a failed sync are not written again",
+        "recovery does not rewrite the bytes of a failed sync",
         (Edit("mend", "_rewrite(...)"),),
         state_of("a sync fails", "a sync fails, flush=os"),
     ),
@@ -264,26 +264,26 @@ BUGS: Final = (
     # ---------------------------------------------------------------- 5: full disks
     Bug(
         5,
-        "what a full disk took of a batch stays in the file",
+        "part of a batch stays in the file after a full disk",
         (Edit("append", "self.shared.files.truncate(...)"),),
         ("disk-full-at-append",),
     ),
     Bug(
         5,
-        "a log goes on below the start that is on a full disk",
+        "a log accepts appends below the start offset that a full disk refused",
         (Edit("truncate_to", "promises.write(log.checkpoint())", "promises.try_write(log.checkpoint())"),),
         ("truncation-start-without-room",),
     ),
     # ---------------------------------------------------------------- 6: kills
     Bug(
         6,
-        "the mark of a clean close is believed though something was appended since",
+        "a clean close counts although records were appended after it",
         (Edit("is_of", "(self.base_offset, self.size) == (base_offset, size)", "self.base_offset == base_offset"),),
         ("clean-marker-void",),
     ),
     Bug(
         6,
-        "a killed process leaves what it had not synced to be cut",
+        "records that a killed process did not sync are cut",
         (Edit("_scan", "scan_into(state, segment, ...)", "() if last else scan_into(state, segment, ...)"),),
         (
             "kill-at-random",
@@ -300,19 +300,19 @@ BUGS: Final = (
     # ---------------------------------------------------------------- 8: wrong indexes
     Bug(
         8,
-        "after a crash the indexes are taken as they are",
+        "indexes are not rebuilt after a crash",
         (Edit("_open_active", "active.replace_indexes()", "active.adopt_indexes()"),),
         ("stale-index-after-crash",),
     ),
     Bug(
         8,
-        "an index is not held against its seal",
+        "an index is not compared with its seal",
         (Edit("_read_index", "crc32c(...) == crc", "True"),),
         ("index-wrong",),
     ),
     Bug(
         8,
-        "a stale time index is believed",
+        "a stale time index is accepted",
         (Edit("_read_index", "crc32c(...) == crc", "crc32c(...) == crc or entry is TIME_ENTRY"),),
         ("index-wrong",),
     ),
@@ -331,25 +331,25 @@ BUGS: Final = (
     ),
     Bug(
         9,
-        "with flush=batch a record is shown before it is synced",
+        "with flush=batch readers see a record before it is synced",
         (Edit("__init__", 'config.flush != "batch" and ...', "..."),),
         ("flush-batch-high-watermark",),
     ),
     Bug(
         9,
-        "a reader goes past the high watermark",
+        "a reader reads past the high watermark",
         (Edit("read", "partition.high_watermark", "partition.log_end_offset"),),
         ("read-up-to-high-watermark",),
     ),
     Bug(
         9,
-        "a truncation does not wait for who replaces a seal",
+        "a truncation does not wait for the replacement of a seal",
         (Edit("truncate_to", "with log.shared.replacing: ...", "if True: ..."),),
         ("seal-replaced-during-cut",),
     ),
     Bug(
         9,
-        "compaction takes what a truncation is cutting for damage",
+        "compaction reports a concurrent truncation as damage",
         (Edit("count_truncations", "with self._partition.sync_lock: ...", "..."),),
         ("compaction-waits-for-truncation",),
     ),
@@ -362,20 +362,20 @@ BUGS: Final = (
     ),
     Bug(
         10,
-        "the lock stays after a close",
+        "the lock is not released at close",
         (Edit("_release", "self._writer_lock.close()"),),
         ("lock-free-after-close",),
     ),
     Bug(
         10,
-        "a log is given back before it is synced",
+        "a borrowed log is returned before it is synced",
         (Edit("give_back", "self._sync(checkpoints=False)"),),
         ("given-back-durable", *store_state_of("commits")),
         quick=True,
     ),
     Bug(
         10,
-        "a borrower goes on whatever others have done but append",
+        "a borrower ignores changes of other processes except appends",
         (
             Edit(
                 "_read_appended",
@@ -388,27 +388,27 @@ BUGS: Final = (
     ),
     Bug(
         10,
-        "a borrower takes what it finds for its own",
+        "a borrower counts batches of other processes as its own",
         (Edit("retake", "left.split()[1:2] == [self._lock.token]", "True"),),
         ("borrowed-in-turn",),
     ),
     # ---------------------------------------------------------------- 11: model
     Bug(
         11,
-        "a search by time passes over a record of that very time",
+        "a search by time skips a record of exactly that time",
         (Edit("_time_in_segment", "record.timestamp_ms >= timestamp_ms", "record.timestamp_ms > timestamp_ms"),),
         ("log-model",),
     ),
     Bug(
         11,
-        "a producer is forgotten when the log is opened again",
+        "a producer is forgotten when the log is reopened",
         (Edit("load", "self.state = self._state_at(...)"),),
         ("producer-known-after-open",),
     ),
     # ---------------------------------------------------------------- 12, 13, 14: hostile bytes
     Bug(
         12,
-        "a count of records that cannot be is believed",
+        "an impossible record count is accepted",
         (Edit("check_batch", "count < 0 or last_delta < 0 or count > last_delta + 1", "count < 0"),),
         ("hostile-header-fields",),
     ),

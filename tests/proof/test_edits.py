@@ -1,4 +1,4 @@
-"""Edits of the source by function name and syntax: what they match, what they write, and when they refuse."""
+"""Edits of the source by function name and syntax: matching, writing, and refusals."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def size(log):
         (Edit("size", "return log.end", "look()\nreturn 0"), "return log.end", "look()\n    return 0"),
     ],
 )
-def test_an_edit_changes_its_place_and_nothing_else(edit: Edit, line: str, becomes: str, tmp_path: Path) -> None:
+def test_edit_changes_only_its_place(edit: Edit, line: str, becomes: str, tmp_path: Path) -> None:
     (tmp_path / "log.py").write_text(SOURCE)
 
     assert edited([edit], source=tmp_path) == {"log.py": SOURCE.replace(line, becomes)}
 
 
-def test_a_block_is_taken_out_of_its_statement(tmp_path: Path) -> None:
+def test_edit_removes_statement_around_block(tmp_path: Path) -> None:
     (tmp_path / "log.py").write_text(SOURCE)
 
     changed = edited([Edit("close", "with self._lock: ...", "...")], source=tmp_path)["log.py"]
@@ -64,7 +64,7 @@ def test_a_block_is_taken_out_of_its_statement(tmp_path: Path) -> None:
     assert "        self.files.sync(self.handle, whole=True)\n        if self.end" in changed
 
 
-def test_a_later_edit_sees_what_an_earlier_one_left(tmp_path: Path) -> None:
+def test_later_edit_sees_result_of_earlier_edit(tmp_path: Path) -> None:
     (tmp_path / "log.py").write_text(SOURCE)
 
     changed = edited([Edit("size", "log.end", "log.stop"), Edit("size", "log.stop", "log.last")], source=tmp_path)
@@ -82,14 +82,14 @@ def test_a_later_edit_sees_what_an_earlier_one_left(tmp_path: Path) -> None:
         Edit("close", "self.handle", "None"),
     ],
 )
-def test_an_edit_without_one_place_is_refused(edit: Edit, tmp_path: Path) -> None:
+def test_edit_without_exactly_one_place_is_refused(edit: Edit, tmp_path: Path) -> None:
     (tmp_path / "log.py").write_text(SOURCE)
 
     with pytest.raises(EditFailed):
         edited([edit], source=tmp_path)
 
 
-def test_an_edit_finds_its_function_in_any_file(tmp_path: Path) -> None:
+def test_edit_finds_its_function_in_any_file(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "renamed.py").write_text(SOURCE)
 

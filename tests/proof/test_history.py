@@ -1,4 +1,4 @@
-"""The checker of histories finds each kind of anomaly, and none where there is none."""
+"""The checker of histories finds each kind of anomaly, and accepts a correct history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACE = "events-0"
 
 
 def sent(number: int, *, offset: int | None = None, key: bytes = b"", began: float | None = None) -> Sent:
-    """The record that a writer sends at second `number`, half a second long, to that offset."""
+    """Return the record that a writer sends at second `number`, taking half a second, with an offset."""
     at = float(number if began is None else began)
     where = number if offset is None else offset
     return Sent(PLACE, Identity(1, number), where, key or b"%d" % number, at, at + 0.5)
@@ -27,14 +27,14 @@ def kinds(history: History, **words: object) -> set[str]:
     return {anomaly.split(": ")[1] for anomaly in check(history, **words)}  # type: ignore[arg-type]
 
 
-def test_a_history_in_order_has_no_anomaly() -> None:
+def test_correct_history_has_no_anomaly() -> None:
     history = History([sent(number) for number in range(5)], [reading(0, 1, 2, 3, 4), reading(2, 3, 4, start=2)])
     history.readings[1].began = 120.0
 
     assert list(check(history)) == []
 
 
-def test_readers_may_end_before_what_was_acknowledged_after_they_began() -> None:
+def test_reader_may_stop_before_records_acknowledged_after_it_began() -> None:
     history = History([sent(number) for number in range(5)], [reading(0, 1, began=2.0)])
 
     assert list(check(history)) == []
@@ -53,48 +53,48 @@ def test_readers_may_end_before_what_was_acknowledged_after_they_began() -> None
         ("duplicate", [dataclasses.replace(reading(0, 1, 2, 3), seen=[(7, Identity(1, 1))])]),
     ],
 )
-def test_what_readers_see_is_held_against_what_was_acknowledged(kind: str, readings: list[Reading]) -> None:
+def test_reads_are_compared_with_acknowledgements(kind: str, readings: list[Reading]) -> None:
     assert kind in kinds(History([sent(number) for number in range(4)], readings))
 
 
-def test_a_record_that_goes_before_one_that_was_acknowledged_before_it_is_reordered() -> None:
+def test_record_before_an_earlier_acknowledged_one_is_reordered() -> None:
     first = dataclasses.replace(sent(0, offset=1), identity=Identity(2, 0))
 
     assert kinds(History([first, sent(1, offset=0)])) == {"reordered"}
 
 
-def test_a_writers_own_records_are_in_its_order() -> None:
+def test_records_of_one_writer_keep_its_order() -> None:
     assert kinds(History([sent(0, offset=1, began=0.0), sent(1, offset=0, began=0.0)])) == {"reordered"}
 
 
-def test_two_records_that_were_sent_at_the_same_time_have_no_order() -> None:
+def test_records_sent_at_the_same_time_have_no_order() -> None:
     other = dataclasses.replace(sent(0, offset=0), identity=Identity(2, 0))
 
     assert list(check(History([sent(0, offset=1), other]))) == []
 
 
-def test_an_offset_is_given_once() -> None:
+def test_offset_is_given_once() -> None:
     assert "inconsistent" in kinds(History([sent(0), sent(1, offset=0)]))
 
 
-def test_what_retention_took_and_the_reader_was_told_of_is_not_lost() -> None:
+def test_records_deleted_by_retention_and_reported_are_not_lost() -> None:
     read = reading(3, start=0)
     read.gone.append(range(3))
 
     assert list(check(History([sent(number) for number in range(4)], [read]))) == []
 
 
-def test_compaction_takes_only_what_has_a_later_record_of_its_key() -> None:
+def test_compaction_removes_only_records_with_a_later_one() -> None:
     history = History([sent(0, key=b"a"), sent(1, key=b"b"), sent(2, key=b"a")], [reading(1, 2)])
 
     assert list(check(history, compacted=[PLACE])) == []
     assert kinds(history) == {"lost"}
     assert kinds(dataclasses.replace(history, readings=[reading(0, 2)]), compacted=[PLACE]) == {"lost"}
-    # The later one was not sent yet.
+    # The later record was not sent yet.
     assert kinds(dataclasses.replace(history, readings=[reading(1, end=2, began=-20.0)]), compacted=[PLACE]) == {"lost"}
 
 
-def test_a_copy_may_lack_records_but_holds_no_others() -> None:
+def test_copy_may_lack_records_but_adds_none() -> None:
     copy = dataclasses.replace(reading(0, 3), is_whole=False)
 
     assert list(check(History([sent(number) for number in range(4)], [copy]))) == []

@@ -13,7 +13,7 @@ from proof.part import Missing, Part, Run, load_parts
 from proof.seeded_bugs import BUGS, Bug
 
 SEED = 1
-# Their short sizes run in `make test-slow`: they do what suites of `make test` do, or are about peers, or take minutes.
+# Their short sizes run in `make test-slow`: they repeat suites of `make test`, concern peers, or take minutes.
 SLOW = frozenset(
     {
         "address_sanitizer",
@@ -63,8 +63,8 @@ def test_no_promise_is_broken(one: Part, tmp_path: Path) -> None:
     assert run.cases > 0
 
 
-def test_every_seeded_bug_still_has_its_place() -> None:
-    """Goal: all of them, though a short run makes a few: a change of the source must not do away with one."""
+def test_every_seeded_bug_matches_the_source() -> None:
+    """Goal: a short run plants only some bugs, but a change of the source must not invalidate any."""
     assert [said for bug in BUGS if (said := objection_to(bug))] == []
 
 
@@ -77,8 +77,8 @@ def objection_to(bug: Bug) -> str:
     return ""
 
 
-def test_every_equivalent_mutant_still_has_its_line() -> None:
-    """Goal: one whose line was rewritten is not left out of the score any more; it must be judged again."""
+def test_every_equivalent_mutant_matches_a_line() -> None:
+    """Goal: if its line was rewritten, a mutant counts again and must be judged again."""
     lines = {line.strip() for path in SOURCE.rglob("*.py") for line in path.read_text().splitlines()}
 
     assert [known.text for known in EQUIVALENTS if known.text not in lines] == []

@@ -1,1 +1,1 @@
-"""The parts of the proof: each module here enters its own with `@part`."""
+"""The parts of the proof: each module here registers its own with `@part`."""

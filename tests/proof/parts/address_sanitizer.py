@@ -13,7 +13,7 @@ from proof.part import Missing, Run, part
 if TYPE_CHECKING:
     import subprocess
 
-# What exercises the kernel: all that is read from bytes and written to them.
+# The suites that exercise the kernel: everything that reads or writes bytes.
 TARGETS: Final = ("batch", "key_index", "offset_index", "time_index")
 FULL_RUNS: Final = 20_000
 SHORT_RUNS: Final = 100
@@ -37,7 +37,7 @@ def address_sanitizer(run: Run) -> None:
                 for finding in tally["findings"]:
                     run.violation(finding)
         if not run.is_short:
-            # A process under the sanitizer is no measure of memory.
+            # Memory cannot be measured under the sanitizer.
             tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not bomb", f"{sanitized.ROOT}/tests/record"]
             done = sanitized.run(gcc, package, [*tests, f"--rootdir={sanitized.ROOT}"])
             judge(run, done, "tests/record")
@@ -49,7 +49,7 @@ def address_sanitizer(run: Run) -> None:
 
 
 def judge(run: Run, done: subprocess.CompletedProcess[str], what: str) -> None:
-    """Count what a sanitizer has reported, or how else a process has failed."""
+    """Count the report of a sanitizer, or another failure of a process."""
     reports = [line for line in done.stderr.splitlines() if any(word in line for word in sanitized.REPORTS)]
     for report in reports:
         run.violation(f"{what}: {report}")

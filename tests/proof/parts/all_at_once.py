@@ -1,10 +1,10 @@
-"""Target 9: one store and all at work on it, in threads and processes; the history is held against Jepsen's rules.
+"""Target 9: all kinds of work on one store at once, in threads and processes, checked by Jepsen's rules.
 
     events   two writing threads, deleted by size
     state    two writing threads, compacted
-    orders   written by a process of its own, read by a group of two consumers
+    orders   written by a separate process, read by a group of two consumers
 
-Beside them threads and processes read, by scanning, by reading on from an offset and by key, and one archives.
+Other threads and processes scan, follow from an offset and look up keys, and one archives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPICS: Final = {
     "orders": {"flush": "batch"},
 }
 COMPACTED: Final = [f"state-{number}" for number in range(PARTITIONS)]
-TAIL: Final = 1_500  # of what only grows readers read again and again no more than this
+TAIL: Final = 1_500  # the limit for repeated reads of a partition that only grows
 PATIENCE_S: Final = 120
 
 
@@ -168,7 +168,7 @@ def _write_orders(history: History, path: Path, is_over: Any) -> None:
 
 
 def _consume_orders(history: History, path: Path, name: str, is_over: Any) -> None:
-    """Consume as a member of a group: what one has committed no other sees again."""
+    """Consume as a member of a group: no member sees a record that another has committed."""
     readings: dict[tuple[str, int], Reading] = {}
     with (
         seeklog.open(path) as store,
@@ -179,7 +179,7 @@ def _consume_orders(history: History, path: Path, name: str, is_over: Any) -> No
                 place = (record.topic, record.partition)
                 reading = readings.get(place)
                 if reading is None or record.offset != reading.end:
-                    # Its first, or the partition has been another's meanwhile.
+                    # The first record, or another member had the partition in between.
                     reading = Reading(f"{name} of the group", f"orders-{record.partition}", time.monotonic(), 0)
                     reading.start = reading.end = record.offset
                     reading.is_whole = False
@@ -191,7 +191,7 @@ def _consume_orders(history: History, path: Path, name: str, is_over: Any) -> No
 
 
 def _read_in_process(history: History, path: Path, number: int, is_over: Any) -> None:
-    """Scan, with a store that stands open and with one that is opened anew, and ask for keys."""
+    """Scan with an open store and with a reopened one, and look up keys."""
     chance = random.Random(number)
     with seeklog.open(path, read_only=True) as standing:
         while not is_over.is_set():
@@ -218,7 +218,7 @@ def _read_all(store: Store, reader: str, topics: list[str], *, tail: int | None 
                 for record in log.scan(reading.start, reading.end):
                     reading.seen.append((record.offset, _identity(record)))
             except OffsetOutOfRange as error:
-                # Retention took the rest before it was read, and said so.
+                # Retention deleted the rest before it was read, and the reader got an error.
                 last = reading.seen[-1][0] + 1 if reading.seen else reading.start
                 if last >= error.log_start_offset:
                     raise
@@ -229,7 +229,7 @@ def _read_all(store: Store, reader: str, topics: list[str], *, tail: int | None 
 
 
 def _ask_for_keys(store: Store, history: History, chance: random.Random) -> None:
-    """Hold what the indexes of keys say against what a scan has seen before: no key goes back."""
+    """Compare key lookups with an earlier scan: no key goes back."""
     number = chance.randrange(PARTITIONS)
     seen = next(each for each in reversed(history.readings) if each.place == f"state-{number}").seen
     log = store.log("state", number)
@@ -243,13 +243,13 @@ def _ask_for_keys(store: Store, history: History, chance: random.Random) -> None
 
 
 def _read_on(history: History, store: Store, reader: str, is_over: Any) -> None:
-    """Read on from one offset to the next, as a follower does; go to the start where retention has overtaken it."""
+    """Read from one offset to the next, as a follower does, and from the start after retention has overtaken it."""
     readings = [Reading(reader, f"events-{number}", began=0.0, start=0) for number in range(PARTITIONS)]
     while not is_over.is_set():
         for number, reading in enumerate(readings):
             try:
                 for record in store.log("events", number).read(reading.end, max_records=100):
-                    assert record.offset == reading.end, f"{reading.place}: {record.offset} behind {reading.end - 1}"
+                    assert record.offset == reading.end, f"{reading.place}: {record.offset} after {reading.end - 1}"
                     reading.seen.append((record.offset, _identity(record)))
                     reading.end += 1
             except OffsetOutOfRange as error:
@@ -258,7 +258,7 @@ def _read_on(history: History, store: Store, reader: str, is_over: Any) -> None:
                 reading.gone.append(range(reading.end, error.log_start_offset))
                 reading.end = error.log_start_offset
             except LogClosed:
-                continue  # the store has opened the partition to write to it: ask anew
+                continue  # the store has opened the partition for writing: get the log again
         time.sleep(0.005)
     for reading in readings:
         reading.ended = time.monotonic()
@@ -271,12 +271,12 @@ def _archive(history: History, path: Path, archive: Path, is_over: Any) -> None:
             with seeklog.open(path, read_only=True) as source:
                 source.archive(archive, allow_gaps=True)
         except NotAccessible as error:
-            # Here the same segments are compacted again and again, far faster than anybody would.
+            # The same segments are compacted far more often here than in practice.
             if "changes faster than it can be copied" not in str(error):
                 raise
             continue
         with seeklog.open(archive, read_only=True) as copy:
-            # Each archive is a copy of its own time: ranges that compaction took are told by its manifest.
+            # Each archive is a copy of one moment: its manifest declares the ranges that compaction removed.
             copied = _read_all(copy, "archive", [topic for topic in TOPICS if topic in copy.topics()])
         for reading in copied.readings:
             reading.is_whole = False
@@ -284,7 +284,7 @@ def _archive(history: History, path: Path, archive: Path, is_over: Any) -> None:
 
 
 def _check_keys(run: Run, store: Store, history: History) -> None:
-    """The last record of each key is found by its key."""
+    """Check that a lookup finds the last record of each key."""
     last: dict[bytes, Sent] = {}
     for sent in history.sent:
         if sent.place in COMPACTED and (sent.key not in last or sent.offset > last[sent.key].offset):

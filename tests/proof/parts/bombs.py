@@ -1,4 +1,4 @@
-"""Target 13: batches that would expand past `max_decompressed_bytes`, at every door that opens a batch."""
+"""Target 13: batches that would expand past `max_decompressed_bytes`, at every entry point that opens a batch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from record.bombs import BOMBS, LIMIT, MIB, SLACK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The refusals of a bomb. What holds nothing at all, in ever so many blocks, may be taken for an empty body.
+# The refusals of a bomb. Many blocks that hold nothing may count as an empty body.
 REFUSED: Final = ("FormatError", "CorruptBatch", "expands past", "damaged", "cannot hold", "overruns", "cannot fit")
-# These plan what they do by the batches alone, and open none.
+# These only read the headers of batches.
 NEVER_OPEN: Final = ("repair",)
 HONEST: Final = {"gzip, honest": "gzip", "snappy, xerial": "snappy", "lz4, honest": "lz4", "zstd, honest": "zstd"}
 
@@ -45,7 +45,7 @@ def bombs(run: Run) -> None:
 
 
 def peer_growth(run: Run, peer: str) -> str:
-    """Return how far a peer grows by an honest bomb of each codec."""
+    """Return by how much a peer grows with a valid bomb of each codec."""
     grown = {codec: bomb(run, peer, batch_with(name))[1] // MIB for name, codec in HONEST.items()}
     return describe(grown)
 
@@ -55,7 +55,7 @@ def describe(grown: Mapping[str, int]) -> str:
 
 
 def batch_with(name: str) -> bytes:
-    """Return a whole batch with a bomb for its records."""
+    """Return a whole batch whose records are a bomb."""
     codec, make = BOMBS[name]
     body = make()
     raw = batch_of(b"", attributes=codec, record_count=1, batch_length=HEADER.size - 12 + len(body))
@@ -63,7 +63,7 @@ def batch_with(name: str) -> bytes:
 
 
 def bomb(run: Run, door: str, batch: bytes) -> tuple[str, int, float]:
-    """Give a batch to a door in a process of its own; return what came of it, growth and work."""
+    """Give a batch to an entry point in a separate process. Return the outcome, the growth and the time."""
     directory = run.scratch / "log" / "orders-0"
     shutil.rmtree(directory.parent, ignore_errors=True)
     script = Path(__file__).parents[1] / "bombing.py"

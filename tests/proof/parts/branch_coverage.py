@@ -1,4 +1,4 @@
-"""Target 23: every statement and every branch of record/ and log/ is reached by a test."""
+"""Target 23: tests reach every statement and every branch of record/ and log/."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 from proof.covered import Reached, read_reached, run_covered
 from proof.part import Run, part
 
-# The kernel is measured interpreted, by the suite that must be enough for it; what is above it runs compiled, which
-# takes a fifth of the time. Of the command line: what shows the files of a log.
+# The kernel is measured interpreted, by its own suite; the packages above it run on the compiled kernel, in a fifth of
+# the time. Of the command line, only the modules that show the files of a log.
 KERNEL_SUITES: Final = ["tests/record"]
 SUITES: Final = [
     *(f"tests/{suite}" for suite in ("log", "crash", "faults", "store", "cold", "interop")),
@@ -16,7 +16,7 @@ SUITES: Final = [
 ]
 WITHOUT_SPARK: Final = ["--ignore=tests/cold/test_spark.py"]
 
-# Small modules and the tests that are enough for them.
+# Small modules and the tests that cover them.
 SMALL: Final = {
     "src/seeklog/record/framed.py": "tests/record/test_framed.py",
     "src/seeklog/log/side/seal.py": "tests/log/test_seal.py",
@@ -36,7 +36,7 @@ def branch_coverage(run: Run) -> None:
     modules = read_reached(*runs, scratch=run.scratch)
     if run.is_short:
         modules = [reached for reached in modules if reached.module in SMALL]
-        assert len(modules) == len(SMALL), "a module in the table is gone"
+        assert len(modules) == len(SMALL), "a module in the table does not exist"
     for reached in modules:
         run.case(reached.statements + reached.branches)
         if reached.missing_lines or reached.missing_branches:
@@ -46,9 +46,9 @@ def branch_coverage(run: Run) -> None:
 
 
 def in_words(reached: Reached) -> str:
-    """Say which lines and which branches no test came to."""
+    """Return the lines and branches that no test reached, as text."""
     lines = ", ".join(str(line) for line in reached.missing_lines)
-    # A line that is not reached takes its branches with it: they are not told again.
+    # The branches of an unreached line are not listed again.
     branches = ", ".join(
         f"{a}→{b if b > 0 else 'out'}" for a, b in reached.missing_branches if a not in reached.missing_lines
     )

@@ -1,4 +1,4 @@
-"""Target 16: clocks that go back, ahead by years, or stand still."""
+"""Target 16: clocks that jump back, jump ahead by years, or stop."""
 
 from __future__ import annotations
 

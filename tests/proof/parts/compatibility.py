@@ -1,4 +1,4 @@
-"""Target 22: what others and earlier releases have written is read; what seeklog writes others read."""
+"""Target 22: seeklog reads files of other programs and of earlier releases, and other programs read its files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def golden_batches_of_others(run: Run) -> None:
             found = list(log.scan(1))
             kept = b"".join(batch.raw for batch in log.read_batches(1, max_bytes=1 << 24))
         if golden_batches.facts(found) != golden_batches.facts(expected):
-            run.violation(f"{name}: other records than its writer put in")
+            run.violation(f"{name}: the records differ from those that its writer appended")
         if golden_batches.without_stamps(kept) != golden_batches.without_stamps(raw):
-            run.violation(f"{name}: other bytes than base offset and leader epoch have changed")
+            run.violation(f"{name}: bytes other than base offset and leader epoch have changed")
 
 
 @part(22, "Read data directories of Kafka brokers, and compare with what Kafka's clients read there")
@@ -42,9 +42,11 @@ def golden_directories_of_brokers(run: Run) -> None:
             with opening(directory) as log:
                 found = broker_directories.rows(log.scan(facts["log_start_offset"]), partition)
             if found != broker_directories.expected_rows(name, partition):
-                run.violation(f"{name}, {partition}, read_only={read_only}: other records than a client was given")
+                run.violation(
+                    f"{name}, {partition}, read_only={read_only}: the records differ from those that a client got"
+                )
             if read_only and broker_directories.contents(directory) != before:
-                run.violation(f"{name}, {partition}: a look has changed it")
+                run.violation(f"{name}, {partition}: reading has changed it")
 
 
 @part(22, "Open and read all files that earlier releases of seeklog wrote")
@@ -56,7 +58,7 @@ def golden_releases(run: Run) -> None:
             root = run.scratch / f"{version}-{mode}"
             releases.unpack(version, root)
             if releases.look(str(root), read_only=mode == "read") != told[mode]:
-                run.violation(f"{version}, {mode}: other answers than the release gave")
+                run.violation(f"{version}, {mode}: the answers differ from those of the release")
     run.note(", ".join(releases.VERSIONS))
 
 
@@ -86,4 +88,4 @@ def segments_read_by_others(run: Run) -> None:
                     continue
                 run.case()
                 if read(raw) != expected:
-                    run.violation(f"{name} reads other records from a segment with {codec}")
+                    run.violation(f"{name} reads different records from a segment with {codec}")

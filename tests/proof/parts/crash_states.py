@@ -1,11 +1,11 @@
-"""Targets 1 and 15: power is lost between any two operations of the disk; every state that may be left is reopened."""
+"""Targets 1 and 15: power loss between any two operations of a disk. Every possible state is reopened."""
 
 from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, Final
 
-import crash.transaction_workloads  # enters its workloads  # noqa: F401
+import crash.transaction_workloads  # registers its workloads  # noqa: F401
 from crash.archive_work import ArchiveRecorder
 from crash.explore import Tally, explore
 from crash.lake_work import explore_lake
@@ -40,7 +40,7 @@ def crash_states_of_a_store(run: Run) -> None:
 def crash_states_of_compaction_and_retention(run: Run) -> None:
     words = ("compaction", "retention", "delet")
     names = [name for name in WORKLOADS if any(word in name for word in words)]
-    # Other seeds than those of all workloads, so that these are other states.
+    # Different seeds, to explore different states than `crash_states_of_a_log`.
     explore_all(run, names, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed + 1_000), 20_000)
 
 
@@ -60,7 +60,7 @@ def crash_states_of_an_archiving(run: Run) -> None:
     detail = BRIEF if run.is_short else Detail()
 
     def look(sim: SimFiles) -> None:
-        # While the next archiving is under way, the archive is the one before it or already its own.
+        # During a run the archive is either the one before it or its own.
         for label, disk in sim.crash_states(detail):
             if (digest := disk.digest()) in seen:
                 continue
@@ -83,7 +83,7 @@ def crash_states_of_a_lake(run: Run) -> None:
 
 
 def states_left_by(files: SimFiles, work: Callable[[], object], run: Run) -> dict[bytes, tuple[str, Disk]]:
-    """Do some work and return the disks that power loss or a kill may leave on the way, with how they came."""
+    """Do some work. Return the disks that a power loss or a kill may leave on the way, each with its cause."""
     states: dict[bytes, tuple[str, Disk]] = {}
     detail = BRIEF if run.is_short else Detail()
 
@@ -98,7 +98,7 @@ def states_left_by(files: SimFiles, work: Callable[[], object], run: Run) -> dic
 
 
 def judge(run: Run, states: dict[bytes, tuple[str, Disk]], violations: Callable[[Disk], list[str]], where: str) -> None:
-    """Count each state, and what is wrong with it."""
+    """Count each state and its violations."""
     for number, (label, disk) in enumerate(states.values()):
         run.case()
         for violation in violations(disk):
@@ -106,13 +106,13 @@ def judge(run: Run, states: dict[bytes, tuple[str, Disk]], violations: Callable[
 
 
 def every_nth(look: Callable[[SimFiles], None], step: int) -> Callable[[SimFiles], None]:
-    """Look at some boundaries only."""
+    """Check only some boundaries."""
     count = itertools.count()
     return lambda sim: look(sim) if next(count) % step == 0 else None
 
 
 def explore_all(run: Run, workloads: Iterable[str], explore_one: Callable[[str, int], Tally], full: int) -> None:
-    """Judge at least `full` states over these workloads, or in a short run a few of one of them."""
+    """Check at least `full` states over these workloads, or in a short run a few states of one."""
     names = run.choose(workloads, short=1)
     states = 25 if run.is_short else -(-full // len(names))
     for name in names:

@@ -1,4 +1,4 @@
-"""Target 4: a sync fails, each in turn. The log stops, what was acknowledged before stays, lost pages are rewritten."""
+"""Target 4: each sync fails in turn. The log stops, acknowledged records stay, lost pages are rewritten."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def peers_whose_sync_fails(run: Run) -> None:
 
 
 def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, ...], errors: Collection[str]) -> None:
-    """Let each call of each work fail in turn, with each of the errors."""
+    """Fail each call of each workload in turn, with each of the errors."""
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
     root = run.scratch / "work"
-    # Those of a swap leave it behind by calls of their own, which must not fail.
+    # The works with a swap set it up by their own calls, which must not fail.
     chosen = run.choose([work for work in works if not work.name.startswith("compaction swap")], short=2)
     for work in chosen:
         judge = Judge()
@@ -82,7 +82,7 @@ def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, .
 
 
 def fail_syncs(run: Run, works: Iterable[Work]) -> None:
-    """Let each sync of each work fail in turn; a power loss then takes the pages."""
+    """Fail each sync of each workload in turn; a power loss then takes the pages."""
     chosen = run.choose([work for work in works if work.name not in FAILING], short=3)
     for work in chosen:
         for number in run.choose(range(1, count_calls(work, SYNCS) + 1), short=5):

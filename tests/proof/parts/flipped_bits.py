@@ -1,4 +1,4 @@
-"""Target 3: single bits of every file, flipped one at a time; each time everything is asked again."""
+"""Target 3: single bits of every file, flipped one at a time. Each time every question is asked again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from faults.damage import Subject
 
-# So many flips of each subject in a short run: some three seconds for all parts.
+# The number of flips for each subject in a short run: some three seconds for all parts.
 SHORT: Final = 40
 
 
@@ -67,7 +67,7 @@ def flips_read_by_peers(run: Run) -> None:
         try:
             counts = flips_read_by(peer, bits)
         except ImportError as error:
-            run.note(f"{peer} is not here: {error}")
+            run.note(f"{peer} is not installed: {error}")
             continue
         silent = ("wrong offsets or records", "fewer records", "undeclared exception")
         run.peer(peer, f"{', '.join(f'{counts[kind]} {kind}' for kind in silent)} of {len(bits)}")

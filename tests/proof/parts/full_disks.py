@@ -1,4 +1,4 @@
-"""Target 5: the disk is full, at each write in turn and for real. Nothing is lost, and the same log goes on."""
+"""Target 5: the disk is full, at each write in turn and for real. Nothing is lost, and the same log continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POLICIES: Final = ("os", "interval", "batch")
 WRITES: Final = frozenset({"write", "create"})
-PREFIXES: Final = (0, 1, 61, 512)  # bytes that got through: none, one, a header, a sector
+PREFIXES: Final = (0, 1, 61, 512)  # bytes that are written before the error: none, one, a header, a sector
 APPENDING: Final = tuple(INSISTING_WORKS[name] for name in CHOSEN if name in INSISTING_WORKS)
 
 
@@ -43,7 +43,7 @@ def full_at_each_write_of_a_process(run: Run) -> None:
             ending = run_traced(work, root, inject=f"pwrite64:error=ENOSPC:when={number}")
             run.case()
             violations = judge.violations(work, ending, root)
-            # A truncation that has cut must write down where the log begins now; nothing else stops for want of room.
+            # A truncation that has cut must store the new start of the log; nothing else stops a log on a full disk.
             is_of_a_cut = "truncating failed" in ending.said and f"{names.LOG}>" not in ending.injected[0]
             if "LogFailed" in ending.said and not is_of_a_cut:
                 violations.append(ending.said)
@@ -66,7 +66,7 @@ def full_at_each_write(run: Run) -> None:
 
 @part(5, "Let the kernel write fewer bytes than asked, then continue or fail")
 def short_writes(run: Run) -> None:
-    """By `pwrite` itself, under the door: every nth write is cut short, and the next one may fail."""
+    """Replace `pwrite` itself, below `files`: every nth write is cut short, and the next may fail."""
     root = run.scratch / "work"
     works = [WORKS[name] for name in CHOSEN]
     chosen = run.choose(works, short=3)
@@ -84,7 +84,7 @@ def short_writes(run: Run) -> None:
 
 @contextlib.contextmanager
 def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
-    """Let `pwrite` write so many bytes at most, and fail for want of room at its nth call."""
+    """Let `pwrite` write at most so many bytes, and fail with ENOSPC at its nth call."""
     before, calls = seeklog.files.local.pwrite, 0
 
     def pwrite(handle: int, data: Buffer, position: int) -> int:
@@ -108,7 +108,7 @@ def really_full_disks(run: Run) -> None:
         "tmpfs": lambda: tmpfs(disk, size="1m"),
         "ext4": lambda: ext4(disk, megabytes=4),
     }
-    # Most of a log's disk is taken from the start, so that a few records fill it; a store has all of its disk.
+    # Most of a log's disk is filled beforehand, so a few records fill it; a store has its whole disk.
     fillings = [(fill_and_free, 60_000), (fill_with_store, 150_000)]
     cases = [(kind, flush, filling) for kind in mounts for flush in POLICIES for filling in fillings]
     with mounting():
@@ -149,7 +149,7 @@ def peers_on_full_disks(run: Run) -> None:
 
 @contextlib.contextmanager
 def mounting() -> Iterator[None]:
-    """Say what is missing where nothing may be mounted."""
+    """Raise `Missing` if this process may not mount."""
     if not can_mount():
         raise Missing("the right to mount: run as root")
     try:

@@ -1,4 +1,4 @@
-"""Target 12: decoders are given damaged bytes whose checksums are right; only declared errors may come out."""
+"""Target 12: decoders get damaged bytes whose checksums are right, and may raise only declared errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from fuzz.watch import Tally
 
-# How many inputs a target gets in full: ten million where they take no more than twenty minutes of a core. In this
-# order: what the instrumented twin finds worth keeping is what the compiled kernel begins with.
+# The inputs of each target in a full run: ten million if they take at most twenty minutes of a core. The order matters:
+# the compiled kernel begins with the corpus that its instrumented twin has collected.
 MOST: Final = 10_000_000
 BATCHES: Final = {
     "batch_twins": 15_000,
@@ -78,7 +78,7 @@ def fuzzed_store_files(run: Run) -> None:
 
 
 def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
-    """Run a campaign on each target, or in a short run give each a few damaged inputs here."""
+    """Run a campaign on each target, or in a short run try a few damaged inputs in this process."""
     if not run.is_short and not HAS_ATHERIS:
         raise Missing("atheris: pip install atheris")
     known = load_targets()
@@ -103,7 +103,7 @@ def judge(run: Run, tally: Tally) -> None:
     for finding in tally.findings:
         run.violation(finding)
     for _ in range(tally.finding_count - len(tally.findings)):
-        run.violation(f"{tally.target}: and once more")
+        run.violation(f"{tally.target}: one more finding")
     if not run.is_short and tally.slow:
         run.violation(
             f"{tally.target}: {tally.slow} inputs took more than 50 ms each time, the slowest {tally.slowest_ms} ms"
@@ -111,7 +111,7 @@ def judge(run: Run, tally: Tally) -> None:
 
 
 def mutants(seed: int) -> Iterator[bytes]:
-    """Yield batches with right CRCs that were damaged by chance: what the peers get, too."""
+    """Yield randomly damaged batches with right CRCs. The peers get the same."""
     target = load_targets()["batch_records"]
     chance = random.Random(seed)
     scramble = scrambler(chance, size_most=target.size_most)

@@ -1,4 +1,4 @@
-"""Target 6: a process is killed, at every system call, around every change, at any moment. What returned is there."""
+"""Target 6: a process is killed, at every system call, around every change, at any moment. Returned calls survive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POLICIES: Final = ("os", "interval", "batch")
 RANDOM_KILLS: Final = 5_000  # of each kind
-# By name: those of a transaction are the longer half of a store's.
+# Selected by name: the transactions are the longer half of a store's workloads.
 TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if "transaction" in name or "stag" in name}
 TOPIC_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if name not in TRANSACTION_WORKS}
 
@@ -83,7 +83,7 @@ def kill_any_work(run: Run, scratch: Path) -> None:
     reached = 0
     for number in range(kills):
         work = works[number % len(works)]
-        moment = chance.random() * 0.04  # what such a work takes, more or less
+        moment = chance.random() * 0.04  # about the duration of such a workload
 
         def kill_later(child: Child, moment: float = moment) -> None:
             child.wait_for_line()
@@ -99,7 +99,7 @@ def kill_any_work(run: Run, scratch: Path) -> None:
 
 
 def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
-    """Kill each work inside each of its system calls in turn; the call is not made."""
+    """Kill each workload inside each of its system calls in turn; the call is not made."""
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
     root = run.scratch / "work"
@@ -120,7 +120,7 @@ def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
 
 
 def kill_around_changes(run: Run, works: Iterable[Work], *, sides: tuple[bool, ...]) -> None:
-    """Kill each work before each of its changes, or after it."""
+    """Kill each workload before or after each of its changes."""
     chosen = run.choose(works, short=2)
     with unplugged(run.scratch) as scratch:
         for work in chosen:

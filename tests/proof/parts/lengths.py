@@ -1,4 +1,4 @@
-"""Target 14: every length and count is made a lie, one at a time; nobody may believe it before it is checked."""
+"""Target 14: every length and count gets an impossible value, one at a time; readers must check before they use it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from seeklog.errors import SeeklogError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# All inputs are below 10 KB, and what is claimed in them goes up to 2**63. What a reader may hold of one beside its
-# bytes: columns with room for some rows, tables of keys, the room of a decompressor.
+# All inputs are below 10 KB and claim up to 2**63. Besides its bytes a reader may hold columns with room for some rows,
+# tables of keys, and the buffer of a decompressor.
 MEMORY_BYTES: Final = 512 << 10
-# The numbers of fixed places, as they stand in indexes, seals, snapshots and the records of groups.
+# Numbers at fixed positions, as in indexes, seals, snapshots and the records of groups.
 WIDTHS: Final = {"h": 16, "i": 32, "q": 64}
 BINARY: Final = ("seal", "watermark", "snapshot", "key_index", "group_key", "group_offset", "group_state")
 
@@ -39,7 +39,7 @@ def lengths_in_files(run: Run) -> None:
 
 
 def lying_batches() -> Iterator[bytes]:
-    """Each varint of a record, each field of the header and pairs of counts, at their edges."""
+    """Yield batches with each varint of a record, each header field and pairs of counts at their edges."""
     yield from overclaiming_batches()
     for codec in CODECS:
         raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
@@ -54,7 +54,7 @@ def lying_batches() -> Iterator[bytes]:
 
 
 def lying_files(name: str) -> Iterator[bytes]:
-    """A number of each width in each place of a file, its checksum right."""
+    """Yield copies of a file with a number of each width at each position, and a right checksum."""
     target = load_targets()[name]
     for data in target.seeds():
         for code, bits in WIDTHS.items():
@@ -66,9 +66,9 @@ def lying_files(name: str) -> Iterator[bytes]:
 
 
 def try_all(run: Run, name: str, inputs: list[bytes]) -> None:
-    """Give the inputs to a target, and look at what each costs in memory."""
+    """Give the inputs to a target, and measure the memory that each takes."""
     check = load_targets()[name].check
-    outcome(check, inputs[0])  # what is made once and kept is no part of the measure
+    outcome(check, inputs[0])  # objects that are created once and kept must not be measured
     tracemalloc.start()
     try:
         for data in inputs:
@@ -86,7 +86,7 @@ def try_all(run: Run, name: str, inputs: list[bytes]) -> None:
 
 
 def outcome(check: Callable[[bytes], object], data: bytes) -> str | None:
-    """Return what came out beside an answer or a declared error."""
+    """Return an undeclared error, if the target raises one."""
     try:
         check(data)
     except SeeklogError:

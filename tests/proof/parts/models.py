@@ -1,4 +1,4 @@
-"""Target 11: what Hypothesis draws is done to a log, a compacted log and a store, and to a plain model of each."""
+"""Target 11: Hypothesis draws steps, which are done to a log, a compacted log or a store, and to a plain model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEPS = 50
-# Hypothesis remembers all that it has drawn in one go: 2.8 GB before twenty thousand histories were done.
+# Hypothesis remembers everything that it draws in one run: 2.8 GB for less than twenty thousand histories.
 AT_ONCE = 500
 
 
@@ -40,7 +40,7 @@ def model_of_topics(run: Run) -> None:
 
 
 def run_machine(run: Run, machine: type[RuleBasedStateMachine], *, full: int) -> None:
-    """Draw so many histories of at most 50 steps; SEEKLOG_MODEL_EXAMPLES asks for another number."""
+    """Draw histories of at most 50 steps. SEEKLOG_MODEL_EXAMPLES overrides their number."""
     examples = 3 if run.is_short else int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", full))
 
     class Counted(machine):  # type: ignore[misc, valid-type]

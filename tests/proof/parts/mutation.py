@@ -1,4 +1,4 @@
-"""Target 23: small changes of the source, drawn by chance; the tests that reach the line must notice."""
+"""Target 23: small random changes of the source, which the tests that reach the line must notice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 300
 SCORE_LEAST: Final = 0.9
-# The tests that are asked: those of the kernel run it interpreted, the others compiled, for speed.
+# The tests: those of the kernel run it interpreted, the others compiled, for speed.
 KERNEL_SUITES: Final = ("tests/record", "tests/store/test_producer.py", "tests/log/test_keys.py")
 SUITES: Final = (
     "tests/log",
@@ -30,10 +30,10 @@ SUITES: Final = (
     "tests/cold/test_key_ranges.py",
     "tests/faults/test_index_damage.py",
 )
-# Of a mutant that nobody has noticed by then it is said that nobody does.
+# A mutant that no test notices within this time counts as not noticed.
 SECONDS_EACH: Final = 30
 ARENAS: Final = 2
-# The short run: a few mutants of one small module, before its own tests.
+# The short run: a few mutants of one small module, with its own tests.
 SHORT_MODULE: Final = "seeklog/log/side/seal.py"
 SHORT_TESTS: Final = "tests/log/test_seal.py"
 SHORT_SAMPLE: Final = 4
@@ -42,11 +42,11 @@ UNNOTICED: Final = BUILD / "unnoticed-mutants.txt"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one mutant."""
+    """The result of one mutant."""
 
     mutant: Mutant
     noticed_by: str
-    """The first test that failed, or nothing."""
+    """The first test that failed, or an empty text."""
     why: str
 
     @property
@@ -80,17 +80,17 @@ def mutation(run: Run) -> None:
         run.note(f"{UNNOTICED.relative_to(ROOT)} lists the others")
     if score < (1 if run.is_short else SCORE_LEAST):
         for mutant in unnoticed:
-            run.violation(f"nobody notices {mutant}, which becomes {changed_line(mutant)}")
+            run.violation(f"no test notices {mutant}, which becomes {changed_line(mutant)}")
 
 
 def runs_interpreted(mutant: Mutant) -> bool:
-    """Tell whether a mutant is tried interpreted: nothing is compiled again for it."""
-    # Where the record room chooses between the two, a run of the compiled one sees half of the choice.
+    """Return whether a mutant is tried interpreted: no mutant is compiled."""
+    # Where `record` chooses between the two, a run of the compiled one sees half of the choice.
     return is_interpreted(mutant.path) or mutant.path == "seeklog/record/__init__.py"
 
 
 def valid(mutants: Iterable[Mutant], count: int) -> list[Mutant]:
-    """Return the first so many of the mutants that are Python and that somebody could notice in a run at all."""
+    """Return the first so many mutants that are valid Python and that a run could notice."""
     chosen: list[Mutant] = []
     for mutant in mutants:
         if len(chosen) == count:
@@ -104,7 +104,7 @@ def valid(mutants: Iterable[Mutant], count: int) -> list[Mutant]:
 
 
 def try_mutants(mutants: list[Mutant], covering: Covering, *, scratch: Path) -> list[Trial]:
-    """Put every mutant to the tests that reach it."""
+    """Run the tests that reach each mutant."""
     arenas: SimpleQueue[Arena] = SimpleQueue()
     opened = [Arena(copied(scratch / f"src-{number}")) for number in range(min(ARENAS, len(mutants)))]
     for arena in opened:
@@ -136,7 +136,7 @@ def copied(place: Path) -> Path:
 
 
 def unfounded(trials: list[Trial], covering: Covering, *, scratch: Path) -> list[str]:
-    """Say which tests that noticed a mutant fail without any, too: they have noticed nothing."""
+    """Yield the tests that noticed a mutant but also fail without one: they prove nothing."""
     times = dict(zip(covering.tests, covering.seconds, strict=True))
     found = []
     arena = Arena(copied(scratch / "src-sound"))

@@ -1,4 +1,4 @@
-"""Target 17: hostile names at every door, links and pipes in the place of every file, and who may read what is made."""
+"""Target 17: hostile names at every entry point, links and pipes instead of files, and the modes of new files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HERE: Final = TopicPartition("payments", 0)
-# Whoever waits so long for a pipe waits for ever.
+# An open that takes this long is blocked by a pipe.
 PATIENCE_S: Final = 60
 RULES: Final = LogConfig(flush="os", segment_bytes=400, retention_ms=-1)
 
-# Where a name is a topic's: each of these must refuse it.
+# Entry points for the name of a topic: each must refuse it.
 TOPIC_DOORS: Final[dict[str, Callable[[Store, str], Any]]] = {
     "create": lambda store, name: store.create_topic(name),
     "describe": lambda store, name: store.describe_topic(name),
@@ -47,7 +47,7 @@ TOPIC_DOORS: Final[dict[str, Callable[[Store, str], Any]]] = {
     "archive": lambda store, name: store.archive(store.path.parent / "archive", topics=[name]),
     "compact": lambda store, name: store.compact(name),
 }
-# Where any text will do: each of these takes the name, or refuses it in our own words, and no path is made of it.
+# Entry points for any text: each accepts the name or raises a seeklog error, and makes no path of it.
 TEXT_DOORS: Final[dict[str, Callable[[Store, str], Any]]] = {
     "group": lambda store, name: store.commit_offsets(name, {HERE: 1}),
     "group of a consumer": lambda store, name: store.consumer(["payments"], group=name).close(),
@@ -85,14 +85,14 @@ def hostile_names(run: Run) -> None:
                     run.violation(f"{door} with {name[:60]!a}: {what}")
         wrong = [path.name for path in root.iterdir() if not is_lawful(path)]
         if wrong or snapshot(root.parent / "beside") != outside:
-            run.violation(f"{name[:60]!a} has left {wrong} behind")
+            run.violation(f"{name[:60]!a} has left {wrong}")
     if not run.is_short:
         command_line(run)
     run.note(f"{len(HOSTILE)} names, {len(doors)} entry points and the command line")
 
 
 def knock(store: Store, door: str, name: str) -> str:
-    """Return what is wrong with how a door has dealt with a name."""
+    """Return what is wrong with how an entry point handled a name."""
     call = TOPIC_DOORS.get(door) or TEXT_DOORS[door]
     try:
         call(store, name)
@@ -104,7 +104,7 @@ def knock(store: Store, door: str, name: str) -> str:
 
 
 def is_lawful(path: Path) -> bool:
-    """Tell whether a name in a store's root is one that a store makes."""
+    """Return whether a store creates a file of this name in its root."""
     if path.is_dir():
         return names.parse_partition_name(path.name) is not None
     return path.name in (names.LOCK, *ROOT_NAMES) or path.name.startswith((names.PRODUCER, names.TRANSACTION))
@@ -121,7 +121,7 @@ ROOT_NAMES: Final = (
 
 
 def command_line(run: Run) -> None:
-    """Give the names to the command line, as far as a command line can hold them."""
+    """Give the names to the command line, if arguments can hold them."""
     root = fresh(run, "store")
     open_store(root).close()
     before = snapshot(root)
@@ -151,15 +151,15 @@ def links_in_place_of_files(run: Run) -> None:
         outside = root.parent / "beside"
         put(root / place, outside, how)
         before = snapshot(outside)
-        with alarm(f"{place} as a {how}: it waits for ever", run):
+        with alarm(f"{place} as a {how}: it blocks", run):
             use(root)
         if snapshot(outside) != before:
-            run.violation(f"{place} as a {how}: what lies outside was changed")
+            run.violation(f"{place} as a {how}: a file outside was changed")
     run.note(f"{len(places)} files and directories, in 3 ways each")
 
 
 def put(place: Path, outside: Path, how: str) -> None:
-    """Move what stands at a place out of the store, and put something in its place that leads there."""
+    """Move a file or directory out of the store, and replace it by a link or a pipe."""
     place.rename(outside / "moved")
     if how == "pipe":
         os.mkfifo(place)
@@ -184,7 +184,7 @@ def alarm(what: str, run: Run) -> Iterator[None]:
 
 
 def fill(root: Path) -> None:
-    """Make a store that has a file of every kind: sealed segments, keys, producers, groups, a transaction."""
+    """Create a store with a file of every kind: sealed segments, keys, producers, groups, a transaction."""
     with open_store(root, segment_bytes=400, flush="batch") as store:
         store.create_topic("payments", partitions=2)
         store.create_topic("latest", partitions=1, config={"cleanup.policy": "compact"})
@@ -201,7 +201,7 @@ def fill(root: Path) -> None:
 
 
 def use(root: Path) -> None:
-    """Do all that is done with a store; what is refused in our own words is no concern of this."""
+    """Use a store in every way. seeklog errors are accepted."""
     for read_only in (True, False):
         with contextlib.suppress(SeeklogError), open_store(root, read_only=read_only) as store:
             steps: list[Callable[[Store], Any]] = [
@@ -225,7 +225,7 @@ def use(root: Path) -> None:
                 with contextlib.suppress(SeeklogError):
                     step(store)
     for directory in root.glob("*-0"):
-        # What the operating system says is put in our own words by the rooms above this one.
+        # `files` lets errors of the operating system pass; the packages above translate them.
         with contextlib.suppress(SeeklogError, OSError):
             inspect_partition(str(directory))
 
@@ -252,7 +252,7 @@ def racing_links(run: Run) -> None:
             work(root, number)
         swaps += count[0]
         if snapshot(outside) != before:
-            run.violation(f"round {number}: what lies outside was changed")
+            run.violation(f"round {number}: a file outside was changed")
             return
         shutil.rmtree(root)
         shutil.copytree(kept, root, symlinks=True)
@@ -260,7 +260,7 @@ def racing_links(run: Run) -> None:
 
 
 def work(root: Path, number: int) -> None:
-    """Open a log, append over some rolls, close it, open it anew as after a crash, or take its topic away."""
+    """Open a log, append over some rolls, close it, reopen it as after a crash, or delete its topic."""
     with contextlib.suppress(SeeklogError):
         if number % 4 == 3:
             with open_store(root) as store:
@@ -275,7 +275,7 @@ def work(root: Path, number: int) -> None:
 
 @contextlib.contextmanager
 def swapping(partition: Path, outside: Path, *, directory: bool) -> Iterator[list[int]]:
-    """Have another thread put a link in the place of the partition's directory, or of its files, again and again."""
+    """Let another thread replace the partition's directory, or its files, by links again and again."""
     is_over = threading.Event()
     count = [0]
 
@@ -288,7 +288,7 @@ def swapping(partition: Path, outside: Path, *, directory: bool) -> Iterator[lis
                     for path in list(partition.iterdir()):
                         _swap_once(path, outside / "file", partition / "aside")
                     for name in (names.CHECKPOINT, names.LEADER_EPOCHS, f"{15:020d}{names.SEAL}"):
-                        # The temporary name that a file is written under before it is shown.
+                        # The temporary name of a file while it is written.
                         os.symlink(outside / "file", partition / f"{name}{names.TEMPORARY}")
                 count[0] += 1
 
@@ -332,7 +332,7 @@ def modes(run: Run) -> None:
 
 
 def fresh(run: Run, name: str) -> Path:
-    """Return an empty directory of that name, with an empty one beside it."""
+    """Return an empty directory of that name, next to another empty one."""
     for each in (run.scratch / name, run.scratch / "beside", run.scratch / "archive"):
         shutil.rmtree(each, ignore_errors=True)
     (run.scratch / "beside").mkdir()

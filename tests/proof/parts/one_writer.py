@@ -6,7 +6,7 @@ from faults.locking import fork_of_a_writer, two_writers_of_a_log, two_writers_o
 from proof.part import Run, part
 
 ROUNDS = 500
-ROUNDS_PER_LOG = 50  # then a new one, so that reading it all stays quick
+ROUNDS_PER_LOG = 50  # then a new log, so that reading all of it stays quick
 
 
 @part(10, "Open a second writer, kill a writer, fork a writer, read beside a writer: a log and a store")

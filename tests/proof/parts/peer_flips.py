@@ -1,4 +1,4 @@
-"""Target 3, beside peers: one bit flips in what was just written and synced, and the store is opened again."""
+"""Target 3, with peers: one bit of data just written and synced is flipped, and the store is reopened."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Seeklog:
                 yield number + 1
 
     def read(self, path: str) -> dict[int, bytes]:
-        # In a process of its own: the warnings of a thousand recoveries would be all that is seen of this run.
+        # The warnings of a thousand recoveries would drown all other output.
         logging.getLogger("seeklog").setLevel(logging.CRITICAL)
         with self._open(path) as log:
             rows = {record.offset: record.value or b"" for record in log.scan()}
-            # What is cut is kept, counted and told; it is not there, but nobody can believe that it is.
+            # Cut records are kept, counted and reported: they are missing, but not silently.
             if log.recovery.cut_bytes and log.recovery.torn_files:
                 raise Told(log.recovery.cut_reason)
             return rows
@@ -52,7 +52,7 @@ class Seeklog:
 
 
 class Told(Exception):
-    """The store was opened, and says that something is missing."""
+    """The store was opened, and reports missing records."""
 
 
 @part(3, "Flip one bit of data that was just written and synced, in seeklog and in other stores")
@@ -71,7 +71,7 @@ def peer_flips(run: Run) -> None:
 
 
 def flip(run: Run, store: Peer, scratch: Path) -> Counter[str]:
-    """Flip bits drawn by lot, one at a time, in a copy of what a store has written when it was not closed yet."""
+    """Flip random bits, one at a time, in a copy of the files of a store that is still open."""
     whole, damaged = scratch / f"{store.module}-whole", scratch / f"{store.module}-damaged"
     chance = random.Random(f"{store.module}, seed {run.seed}")
     places = [(path, position) for path in write_rows(store, whole) for position in range(path.stat().st_size)]
@@ -86,7 +86,7 @@ def flip(run: Run, store: Peer, scratch: Path) -> Counter[str]:
 
 
 def kind_of(said: str) -> str:
-    """Return what is to be counted for what was said."""
+    """Return the kind of outcome that an answer counts as."""
     if said.startswith(f"{REFUSED} {Told.__name__}"):
         return "told"
     if said.startswith(REFUSED):
@@ -95,7 +95,7 @@ def kind_of(said: str) -> str:
 
 
 def write_rows(store: Peer, copy: Path) -> list[Path]:
-    """Let a store write, copy its directory while it is open, and return the files of the copy that hold the rows."""
+    """Let a store write, copy its directory while it is open, and return the files of the copy with the rows."""
     live = copy.with_suffix(".live")
     live.mkdir()
     rows = store.write(str(live))

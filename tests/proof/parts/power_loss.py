@@ -1,4 +1,4 @@
-"""Target 7: power is lost on real file systems; what their disks may hold then is mounted and judged."""
+"""Target 7: power loss on real file systems. The images that the disk may hold are mounted and checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proof.part import Run, part
 
 IMAGES: Final = 200  # of each file system
 PEER_IMAGES: Final = 50  # of each peer on each file system
-# What a short run does: rolls, a compaction, commits of groups, and a transaction over two partitions.
+# A short run has rolls, a compaction, commits of groups, and a transaction over two partitions.
 SHORT_WORKS: Final = ("roll, flush=batch", "compaction", "store: commits", "store: a transaction, flush=os")
 SHORT_IMAGES: Final = 6
 
@@ -36,7 +36,7 @@ def power_loss(run: Run) -> None:
             elif judged.violations:
                 found_out += 1
             else:
-                run.violation(f"{judged}: a disk that leaves out its syncs was not found out")
+                run.violation(f"{judged}: a disk that ignores syncs was not detected")
     run.note(f"{len(works)} workloads on each of {len(systems)} file systems")
     run.note(f"{in_flight} images with writes in flight")
     run.note(f"a disk that ignores syncs is detected {found_out} of {len(broken) * len(systems)} times")
@@ -45,7 +45,7 @@ def power_loss(run: Run) -> None:
 
 
 def lose_power_of_peers(run: Run, systems: list[str]) -> None:
-    """Lose power while other stores write rows, each acknowledged once it is synced."""
+    """Cut power while other stores write rows, each acknowledged once it is synced."""
     peers = [name for name, work in PEER_WORKS.items() if is_installed(work.peer)]
     images: Counter[str] = Counter()
     broken: Counter[str] = Counter()

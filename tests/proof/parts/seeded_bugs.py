@@ -1,4 +1,4 @@
-"""Target 23: bugs that are made on purpose must be found by the tests of the target that they break."""
+"""Target 23: the tests of a target must find the seeded bugs that break it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from proof.seeded_bugs import BUGS, Bug
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The tests of a bug that nobody finds run to their end.
+# All tests of a bug that none of them finds run to the end.
 MAX_SECONDS = 240
-# Some shrink what they have found before they tell.
+# Some shrink a failing case before they report it.
 SECONDS_EACH = 20.0
-# What a bug looks like that does not even run: a test that stumbles over that has found nothing.
-STUMBLES = ("not even imported", "ImportError", "NameError", "SyntaxError", "UnboundLocalError")
+# A bug that raises one of these does not run at all: a test that fails by it has found nothing.
+STUMBLES = ("import failed", "ImportError", "NameError", "SyntaxError", "UnboundLocalError")
 
 
 class Skipped(Exception):
-    """All tests of a bug are skipped on this machine: they say why."""
+    """All tests of a bug are skipped on this machine. The message says why."""
 
 
 @part(23, "Plant a bug; the tests must find it")
@@ -38,13 +38,13 @@ def seeded_bugs(run: Run) -> None:
             tests = list(dict.fromkeys(test for bug in some for test in bug.tests))
             sound = try_all(arena, tests, interpreted=interpreted)
             if sound["failed"]:
-                run.violation(f"without any bug {sound['failed']} fails: {sound['why']}")
+                run.violation(f"{sound['failed']} fails without any bug: {sound['why']}")
                 return
         for bug in bugs:
             try:
                 what = judge(arena, bug)
             except Skipped as reason:
-                run.note(f"not tried here, its tests are skipped: {bug.breaks} ({reason})")
+                run.note(f"not tried because its tests are skipped: {bug.breaks} ({reason})")
                 continue
             run.case()
             if what:
@@ -55,7 +55,7 @@ def seeded_bugs(run: Run) -> None:
 
 
 def judge(arena: Arena, bug: Bug) -> str:
-    """Return what is wrong with the tests that should find a bug, or nothing. Raises `Skipped`."""
+    """Return what is wrong with the tests that should find a bug, or an empty text. Raises `Skipped`."""
     seeded = bug.seeded()
     with contextlib.ExitStack() as changes:
         for path, text in seeded.items():
@@ -68,7 +68,7 @@ def judge(arena: Arena, bug: Bug) -> str:
     if not found["failed"]:
         return f"target {bug.target}, {bug.breaks}: no test fails ({', '.join(seeded)})"
     if found["why"].startswith(STUMBLES):
-        return f"target {bug.target}, {bug.breaks}: {found['failed']} does not even run: {found['why']}"
+        return f"target {bug.target}, {bug.breaks}: {found['failed']} does not run: {found['why']}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Target 2: files that end too early, at every byte."""
+"""Target 2: files that end too early, cut at every byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def torn_batches(run: Run) -> None:
     for codec in CODECS:
         for count in (1, 100):
             disk, whole_size = log_with_a_last_batch(codec, count)
-            # The last size is the whole batch: that is the boundary at which nothing is cut.
+            # The last size is the whole batch, at which nothing is cut.
             sizes = range(len(disk.files[ONE_SEGMENT]) - whole_size + 1)
             for cut in run.choose(sizes, short=8):
                 for read_only in (True, False):
@@ -63,7 +63,7 @@ def tear_all(run: Run, work: Iterable[tuple[Subject[Any, Any], list[str]]]) -> N
     for subject, paths in work:
         for read_only in (True, False):
             if not read_only and subject is archive():
-                continue  # nobody writes to one
+                continue  # archives are read-only
             tears = run.choose(prefixes_of(subject.disk, paths), short=SHORT // 2 if run.is_short else 0)
             tally = try_tears(subject, tears, read_only=read_only)
             run.case(len(tears))

@@ -1,4 +1,4 @@
-"""Target 8: indexes that are wrong in every way that one can think of."""
+"""Target 8: indexes that are wrong in many ways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog import names
 
 @part(8, "Replace an index of offsets, times or keys by a wrong one, in sealed and active segments")
 def wrong_indexes(run: Run) -> None:
-    # Only sealed segments have an index of keys: two of those.
+    # Only sealed segments have a key index, and there are two.
     places = [
         (suffix, which % 2 if suffix == names.KEY_INDEX else which)
         for suffix, which in product(SUFFIXES, (SEALED, ACTIVE))
