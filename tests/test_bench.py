@@ -1,4 +1,4 @@
-"""The words of `python -m bench`."""
+"""The options of `python -m bench`."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Parse:
         ["--only", "scan,", "append,scan"],
     ],
 )
-def test_only_takes_several_names(words: list[str], parse: Parse) -> None:
+def test_only_accepts_several_names(words: list[str], parse: Parse) -> None:
     assert parse(words).only == ["scan", "append"]
 
 
-def test_without_only_every_family_is_measured(parse: Parse) -> None:
+def test_every_family_is_measured_without_only(parse: Parse) -> None:
     assert parse([]).only == []
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(parse: Parse, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_unknown_name_is_refused_with_list_of_known_names(parse: Parse, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
         parse(["--only", "scan", "sacn"])
 
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "no family is called sacn; choose from append, durable, read, scan" in said
+    assert caught.value.code == 2
+    errors = capsys.readouterr().err
+    assert "unknown family sacn; choose from append, durable, read, scan" in errors

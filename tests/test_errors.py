@@ -1,4 +1,4 @@
-"""The tree of errors that `seeklog.errors` draws."""
+"""The tree of errors in the docstring of `seeklog.errors`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from seeklog import errors
 
 
 def drawn(kind: type, depth: int = 0) -> list[tuple[int, str]]:
-    """Return the names below a class, each with its depth."""
+    """Return the names of the subclasses, each with its depth."""
     children = [each for each in vars(errors).values() if isinstance(each, type) and each.__bases__[0] is kind]
     return [(depth, kind.__name__), *(row for child in children for row in drawn(child, depth + 1))]
 
 
-def test_the_drawing_shows_each_error_below_its_base() -> None:
+def test_docstring_shows_each_error_below_its_base() -> None:
     rows = []
     for line in (errors.__doc__ or "").splitlines():
         branch, _, rest = line.rpartition("── ")
@@ -25,7 +25,7 @@ def test_the_drawing_shows_each_error_below_its_base() -> None:
     assert sorted(rows) == sorted(drawn(errors.SeeklogError)[1:])
 
 
-def test_each_error_says_why_to_catch_it() -> None:
+def test_each_error_has_a_line_of_advice() -> None:
     for line in (errors.__doc__ or "").splitlines():
         if "── " in line:
             assert len(line.rpartition("── ")[2].split()) > 2, line
@@ -44,7 +44,7 @@ def test_each_error_says_why_to_catch_it() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_comes_whole_out_of_another_process(error: errors.SeeklogError) -> None:
+def test_error_survives_pickling_with_its_attributes(error: errors.SeeklogError) -> None:
     again = pickle.loads(pickle.dumps(error))
 
     assert type(again) is type(error)

@@ -1,4 +1,4 @@
-"""The experiments that decisions rest on still run, and compare things that give the same answers."""
+"""The experiments behind decisions still run, and compare things that give the same answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.id("index-shapes")
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the shapes are in C")
-def test_the_shapes_of_an_index_find_the_same_entries(tmp_path: Path) -> None:
+def test_all_index_layouts_find_the_same_entries(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from bench.experiments.index_shapes import library, measure;"
         f"path = Path({str(tmp_path)!r}); measure(library(path), path, 700)"

@@ -1,4 +1,4 @@
-"""What an install brings and what it does not; and the one line that stands in for a missing compiler."""
+"""What an install includes and leaves out, and the error for a missing compiler."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from record.twins import compiled_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = {"cramjam", "fastcrc", "seeklog"}
-# A command line that starts within 150 ms can afford no more. Measured: 30 ms, 70 ms on a busy machine.
+# More would delay the start of the command line beyond 150 ms. Measured: 30 ms, 70 ms on a busy machine.
 MAX_MODULES = 200
 
 
 def run_python(code: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
-    """Return what a fresh interpreter prints, with the kernel compiled whatever this process uses."""
+    """Return the output of a fresh interpreter, with the kernel compiled whatever this process uses."""
     clean = {name: value for name, value in os.environ.items() if name != "SEEKLOG_PURE"}
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=clean | (env or {}))
     return done.stdout
@@ -33,7 +33,7 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(run_python(f"{statement}\nimport sys, json; print(json.dumps(list(sys.modules)))")))
 
 
-def test_the_extras_are_these() -> None:
+def test_extras_are_as_listed() -> None:
     assert metadata("seeklog").get_all("Provides-Extra") == [
         "arrow",
         "spark",
@@ -47,13 +47,13 @@ def test_the_extras_are_these() -> None:
     ]
 
 
-def test_the_core_depends_on_a_crc_and_the_codecs_alone() -> None:
+def test_core_depends_only_on_crc_and_codecs() -> None:
     core = [line for line in requires("seeklog") or [] if "extra ==" not in line]
 
     assert sorted(re.split(r"[<>=~! ]", line)[0] for line in core) == ["cramjam", "fastcrc"]
 
 
-def test_importing_seeklog_loads_nothing_outside_the_core_dependencies() -> None:
+def test_import_loads_only_core_dependencies() -> None:
     distributions = packages_distributions()
     loaded = {
         name.partition(".")[0]
@@ -64,20 +64,20 @@ def test_importing_seeklog_loads_nothing_outside_the_core_dependencies() -> None
     assert {owner for name in loaded for owner in distributions.get(name, [])} <= CORE
 
 
-def test_importing_seeklog_does_not_load_cython() -> None:
+def test_import_does_not_load_cython() -> None:
     assert not {"cython", "Cython"} & modules_after("import seeklog")
 
 
 @pytest.mark.parametrize("module", compiled_modules())
-def test_a_module_is_compiled_unless_the_environment_asks_for_its_source(module: str) -> None:
+def test_module_is_compiled_unless_environment_requests_its_source(module: str) -> None:
     code = f"import {module} as module; print(module.__file__)"
 
     assert run_python(code).strip().endswith(".so")
     assert run_python(code, env={"SEEKLOG_PURE": "1"}).strip().endswith(f"{module.replace('.', '/')}.py")
 
 
-def test_importing_seeklog_loads_few_modules() -> None:
-    """Goal: a command that imports it starts at once. What is only needed now and then is loaded then."""
+def test_import_loads_few_modules() -> None:
+    """Goal: a command that imports it starts at once. Rarely needed modules are loaded on demand."""
     loaded = modules_after("import seeklog; seeklog.open, seeklog.Log") - modules_after("pass")
 
     assert not {"asyncio", "concurrent", "difflib", "email", "fsspec", "http", "ssl", "unittest"} & loaded
@@ -86,7 +86,7 @@ def test_importing_seeklog_loads_few_modules() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What a source distribution holds, in a directory of its own."""
+    """Return a directory with the contents of a source distribution."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
@@ -104,7 +104,7 @@ def run_setup(tree: Path, *arguments: str, env: dict[str, str] | None = None) ->
     )
 
 
-def test_a_build_ships_the_type_marker_the_stubs_and_the_sources_of_what_is_compiled(tree: Path) -> None:
+def test_build_includes_type_marker_stubs_and_sources_of_compiled_modules(tree: Path) -> None:
     done = run_setup(tree, "build_py", "--build-lib", "built")
 
     assert done.returncode == 0, done.stderr
@@ -119,13 +119,13 @@ def test_a_build_ships_the_type_marker_the_stubs_and_the_sources_of_what_is_comp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable install"])
-def test_an_install_runs_compiled_and_interpreted(tree: Path, editable: bool) -> None:
-    """Goal: outside of this checkout, too, every compiled module is found in either form."""
+def test_install_runs_compiled_and_interpreted(tree: Path, editable: bool) -> None:
+    """Goal: outside this checkout, too, every compiled module is found in either form."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "installed"], cwd=tree, check=True)
     python = str(tree / "installed/bin/python")
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", python, "install", "--no-deps"]
     what = ["-e", "."] if editable else ["."]
-    # What seeklog needs, and builds with, is that of this environment.
+    # Dependencies and build requirements come from this environment.
     paths = {"PYTHONPATH": sysconfig.get_paths()["purelib"], "PYTHONSAFEPATH": "1"}
     subprocess.run([*pip, "--no-build-isolation", *what], cwd=tree, env=os.environ | paths, check=True)
     place = tree / ("src" if editable else "installed/lib")
@@ -139,7 +139,7 @@ def test_an_install_runs_compiled_and_interpreted(tree: Path, editable: bool) ->
         assert all(file.startswith(str(place)) and file.endswith(suffix) for file in files)
 
 
-def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_install(tree: Path) -> None:
+def test_build_without_compiler_fails_with_one_line_of_advice(tree: Path) -> None:
     done = run_setup(tree, "build_ext", env={"CC": "/bin/false"})
 
     assert done.returncode != 0
@@ -149,7 +149,7 @@ def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_inst
     assert line == done.stderr.splitlines()[-1]
 
 
-def test_an_install_brings_the_command(tmp_path: Path) -> None:
+def test_install_includes_the_command(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("seeklog")
 
     for words, told in (

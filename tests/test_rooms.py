@@ -1,4 +1,4 @@
-"""The rooms of the house: the documents draw what the import contracts hold, and the disk has one door."""
+"""The packages: the documents draw the import contracts, and only `files` accesses the disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "seeklog"
-# Rooms of the engine. The command line and a local Spark session have files of their user's beside a store's.
+# Packages of the engine. The command line and a local Spark session also access files of their user.
 ENGINE: Final = ("record", "log", "topics", "archive", "groups", "clients", "store", "handover")
-# What the operating system does to a disk; reading its environment, or registering for a fork, is something else.
+# Calls that access the disk; reading the environment or registering a fork handler does not.
 DISK_CALLS: Final = frozenset(
     {"access", "chmod", "close", "fdatasync", "fsync", "ftruncate", "link", "listdir", "lstat", "makedirs", "mkdir"}
     | {"open", "pread", "pwrite", "read", "readlink", "remove", "rename", "replace", "rmdir", "scandir", "stat"}
@@ -30,7 +30,7 @@ def contracts() -> list[dict[str, object]]:
 
 
 @pytest.mark.id("rooms-are-drawn")
-def test_the_drawn_direction_is_the_contract() -> None:
+def test_drawn_direction_matches_import_contract() -> None:
     text = (ROOT / "docs" / "design" / "README.md").read_text()
     drawn = re.search(r"^ground floor <- (.+)$", text, re.MULTILINE)
     assert drawn is not None
@@ -44,7 +44,7 @@ def test_the_drawn_direction_is_the_contract() -> None:
     assert [frozenset(re.findall(r"\w+", each)) for each in drawn[1].split(" <- ")] == rooms[2:]
 
 
-def test_every_room_is_drawn() -> None:
+def test_every_package_is_drawn() -> None:
     text = (ROOT / "docs" / "design" / "README.md").read_text()
     tree = text[text.index("```text\nsrc/seeklog/") :].partition("```\n")[0]
     for package in SOURCE.rglob("__init__.py"):
@@ -54,7 +54,7 @@ def test_every_room_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("room", ENGINE)
-def test_the_engine_reaches_the_disk_through_files_alone(room: str) -> None:
+def test_engine_accesses_disk_only_through_files(room: str) -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in (SOURCE / room).rglob("*.py")

@@ -1,4 +1,4 @@
-"""Sketches hold against exact counts, and parts put together are the whole."""
+"""Sketches agree with exact counts, and merged parts equal the whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seeklog.record.sketch import Keys, Sizes, Throughput
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_percentiles_are_within_three_in_a_hundred_of_the_exact_ones(seed: int) -> None:
+def test_percentiles_are_within_three_percent(seed: int) -> None:
     chance = random.Random(seed)
     sizes = [int(chance.paretovariate(1.1) * chance.choice([1, 50, 4000])) for _ in range(5000)] + [0]
     whole, one_by_one = Sizes(), Sizes()
@@ -32,7 +32,7 @@ def test_percentiles_are_within_three_in_a_hundred_of_the_exact_ones(seed: int) 
         assert abs(whole.percentile(share) - exact) <= 0.032 * exact + 1
 
 
-def test_few_keys_are_counted_exactly_and_many_within_the_bound_that_is_told() -> None:
+def test_few_keys_are_counted_exactly_and_many_within_reported_error() -> None:
     chance = random.Random(1)
     keys = [b"hot"] * 9000 + [b"warm"] * 3000 + [b"%d" % chance.randrange(60_000) for _ in range(60_000)]
     chance.shuffle(keys)
@@ -56,7 +56,7 @@ def test_few_keys_are_counted_exactly_and_many_within_the_bound_that_is_told() -
     assert (few.distinct, few.error, few.most_frequent(1)) == (3, 0, [(b"a", 2)])
 
 
-def test_buckets_become_coarser_and_lose_nothing() -> None:
+def test_buckets_become_coarser_without_losing_counts() -> None:
     fine, coarse = Throughput(1000), Throughput(1000)
     for second in range(-50, sketch.MAX_BUCKETS * 3):
         coarse.add(second * 1000, records=1, size=10)
@@ -69,7 +69,7 @@ def test_buckets_become_coarser_and_lose_nothing() -> None:
     assert sum(fine.size.values()) == 10 * (sketch.MAX_BUCKETS * 3 + 50) + 7
 
 
-def test_counts_add_up_as_single_things_do() -> None:
+def test_counts_added_together_equal_single_additions() -> None:
     counts = {b"a": 5, b"b": 2}
     keys, sizes, one_by_one = Keys(), Sizes(), Sizes()
     keys.add_counts(counts)
@@ -82,7 +82,7 @@ def test_counts_add_up_as_single_things_do() -> None:
     assert sizes == one_by_one
 
 
-def test_keys_may_be_given_more_counters() -> None:
+def test_keys_accept_more_counters() -> None:
     keys = Keys(max_counters=2)
     keys.add_counts({b"a": 5, b"b": 3, b"c": 1})
 

@@ -49,7 +49,7 @@ def spanning(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("room", [0, 1, BATCH_BYTES - 1])
-def test_a_segment_rolls_before_it_would_grow_past_its_size(tmp_path: Path, room: int) -> None:
+def test_segment_rolls_before_growing_past_its_size(tmp_path: Path, room: int) -> None:
     """A segment that is exactly full is not past its size."""
     make_log(tmp_path, 10, segment_bytes=3 * BATCH_BYTES + room)
 
@@ -123,7 +123,7 @@ def test_a_batch_without_a_time_does_not_roll_by_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [24, 31, 32, 40, 80, 100])
-def test_a_segment_rolls_when_its_offset_index_is_full(tmp_path: Path, limit: int) -> None:
+def test_segment_rolls_when_its_offset_index_is_full(tmp_path: Path, limit: int) -> None:
     """Without times, so that only offset entries count."""
     with open_log(tmp_path, index_interval_bytes=0, segment_index_bytes=limit) as log:
         for _ in range(40):
@@ -150,9 +150,7 @@ def test_a_segment_rolls_when_its_time_index_is_full(tmp_path: Path, limit: int)
     ("taken", "bases"),
     [(INT32_MAX - 1, [0]), (INT32_MAX, [0]), (INT32_MAX + 1, [0, INT32_MAX + 1])],
 )
-def test_a_segment_rolls_when_a_relative_offset_would_pass_31_bits(
-    tmp_path: Path, taken: int, bases: list[int]
-) -> None:
+def test_segment_rolls_before_relative_offset_exceeds_31_bits(tmp_path: Path, taken: int, bases: list[int]) -> None:
     """The record behind `taken` offsets has that relative offset; Kafka still takes 2**31 - 1."""
     with open_log(tmp_path, index_interval_bytes=0) as log:
         log.append_batches(spanning(taken))

@@ -1,7 +1,7 @@
-"""Record batches made by hand, with nothing of the kernel: what the format says, spelt out in plain Python.
+"""Record batches built by hand, without the kernel: the format spelt out in plain Python.
 
-The tests hold the kernel against these bytes in both directions. `seal` computes the CRC of bytes that a test
-has damaged on purpose, so that the damage is met by the checks behind the CRC.
+The tests compare the kernel with these bytes in both directions. `seal` computes the CRC of bytes that a test damaged
+on purpose, so that the checks behind the CRC find the damage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INT64_MAX = 2**63 - 1
 T = 1_700_000_000_000
 CODECS = tuple(CODEC_IDS.values())
 LIMIT = 1 << 20
-# The rules of a segment that never rolls, with Kafka's interval between index entries.
+# A segment that never rolls, with Kafka's interval between index entries.
 RULES = {
     "interval_bytes": 4096,
     "interval_records": 0,
@@ -33,7 +33,7 @@ RULES = {
 }
 IS_COMPILED = not str(decode.__file__).endswith(".py")
 
-# Where each field of the header stands, and how: name -> (byte, struct code).
+# The position and type of each header field: name -> (byte, struct code).
 FIELDS: Mapping[str, tuple[int, str]] = {
     "base_offset": (0, "q"),
     "batch_length": (8, "i"),
@@ -52,7 +52,7 @@ FIELDS: Mapping[str, tuple[int, str]] = {
 
 
 def varint(value: int) -> bytes:
-    """Return a zigzag varint: seven bits a byte, the lowest first, the high bit says that more follow."""
+    """Return a zigzag varint: seven bits per byte, lowest first; the high bit means that more follow."""
     rest = value * 2 if value >= 0 else -value * 2 - 1
     out = bytearray()
     while rest >= 0x80:
@@ -63,7 +63,7 @@ def varint(value: int) -> bytes:
 
 
 def sized(data: bytes | None) -> bytes:
-    """Return bytes behind their length; -1 alone for None."""
+    """Return the length of `data`, then `data`; only -1 for None."""
     return varint(-1) if data is None else varint(len(data)) + data
 
 
@@ -76,7 +76,7 @@ def record_body(
     value: bytes = varint(-1),
     headers: bytes = varint(0),
 ) -> bytes:
-    """Return a record without its length. Every part may be given as raw bytes, also such as cannot be."""
+    """Return a record without its length. Every part may be given as raw bytes, including invalid ones."""
     parts = [timestamp_delta, offset_delta]
     return b"".join(
         [bytes([attributes]), *(varint(p) if isinstance(p, int) else p for p in parts), key, value, headers]
@@ -89,7 +89,7 @@ def header_bytes(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record as it shall stand in a batch."""
+    """A record to encode in a batch."""
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -98,7 +98,7 @@ class Row:
     delta: int = 0
 
     def record(self, base_offset: int, *, timestamp_ms: int | None = None) -> Record:
-        """Return what the kernel must make of it."""
+        """Return the record that the kernel must decode."""
         return Record(
             self.value,
             key=self.key,
@@ -110,7 +110,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A batch as it shall be: rows, and header fields that may contradict them."""
+    """A batch to encode: rows, and header fields that may contradict them."""
 
     rows: Sequence[Row] = ()
     base_offset: int = 0
@@ -155,7 +155,7 @@ class Sketch:
 
 
 def batch_of(body: bytes, *, codec: int = 0, attributes: int = 0, **fields: int) -> bytes:
-    """Return a batch around the bytes of its records, whatever they are. Its CRC is right."""
+    """Return a batch around any bytes as its records, with a valid CRC."""
     packed = compress(codec, body) if codec else body
     values = {
         "base_offset": 0,
@@ -182,12 +182,12 @@ def one_record(body: bytes, *, codec: int = 0) -> bytes:
 
 
 def seal(raw: bytes) -> bytes:
-    """Return a batch with the CRC that its bytes have."""
+    """Return a batch with the CRC of its bytes."""
     return raw[:17] + struct.pack(">I", iscsi(raw[21:])) + raw[21:]
 
 
 def with_field(raw: bytes, name: str, value: int) -> bytes:
-    """Return a batch with one header field replaced; its CRC stays as it was."""
+    """Return a batch with one header field replaced and the CRC unchanged."""
     at, code = FIELDS[name]
     changed = bytearray(raw)
     struct.pack_into(f">{code}", changed, at, value)
@@ -202,7 +202,7 @@ def field_of(raw: bytes, name: str) -> int:
 
 
 def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (bit, bytes) with each single bit of `raw` turned over."""
+    """Yield (bit, bytes) with each single bit of `raw` flipped."""
     for bit in range(8 * len(raw)):
         flipped = bytearray(raw)
         flipped[bit >> 3] ^= 1 << (bit & 7)
@@ -210,13 +210,13 @@ def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_all(raw: bytes, *, limit: int = LIMIT) -> list[Record]:
-    """Return every record that the kernel decodes from whole batches, from whatever offset they start."""
+    """Return every record that the kernel decodes from whole batches, from any offset."""
     records: list[Record] = []
     decode.read_records(raw, 0, 0, -(2**63), False, -(2**63), INT64_MAX, 2**62, 2**62, 2**62, limit, records)
     return records
 
 
-# A small batch with all that a record can have: for tests that try each of its bytes or bits.
+# A small batch with all features of a record, for tests that try each of its bytes or bits.
 SMALL_ROWS = (
     Row(b"v0", b"k0", ((b"trace", b"1"), (b"none", None)), T, 0),
     Row(None, b"", (), T + 5, 1),

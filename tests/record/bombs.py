@@ -1,4 +1,4 @@
-"""Bombs: little compressed data that wants to become more memory than there is, in every codec."""
+"""Bombs: small compressed data that expands to more than the memory, in every codec."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seeklog.record.codec import compress
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MIB = 1 << 20
 LIMIT = 16 * MIB  # the default of max_decompressed_bytes
-SLACK = 16 * MIB  # what target 13 of the reliability page grants a decoder for itself
+SLACK = 16 * MIB  # what target 13 of the reliability page allows a decoder for itself
 
 
 def lz4_frame(*blocks: bytes, content_size: int | None = None, descriptor: int = 0x40) -> bytes:
-    """An LZ4 frame of ready blocks; needs xxh32 only for the header, which lz4 itself can make."""
+    """An LZ4 frame of given blocks; xxh32 is needed only for the header, which lz4 itself can make."""
     flags = 0x60 | (0x08 if content_size is not None else 0)
     header = struct.pack("<BB", flags, descriptor)
     if content_size is not None:
@@ -61,14 +61,14 @@ def zstd_frame(*blocks: tuple[int, int, bytes], window: int = 0) -> bytes:
 
 
 def gzip_bomb(claimed_size: int) -> bytes:
-    """512 MiB of zeros in 512 KB: a run that ends in a full flush can be repeated as it is."""
+    """512 MiB of zeros in 512 KB: a run that ends in a full flush can be repeated unchanged."""
     deflate = zlib.compressobj(9, wbits=-15)
     run = deflate.compress(bytes(4 * MIB)) + deflate.flush(zlib.Z_FULL_FLUSH)
     return gzip.compress(b"")[:10] + run * 128 + b"\x03\x00" + struct.pack("<II", 0, claimed_size)
 
 
 def xerial_bomb() -> bytes:
-    """Snappy makes 21 bytes of one at most: 2 MiB for 42 MiB."""
+    """Snappy expands a byte to at most 21: 2 MiB become 42 MiB."""
     block = bytes(cramjam.snappy.compress_raw(bytes(32 << 10)))
     framed = compress(SNAPPY, b"") + (struct.pack(">i", len(block)) + block) * (42 * 32)
     assert len(framed) < 2.2 * MIB

@@ -1,4 +1,4 @@
-"""Arrow's column buffers read back in plain Python, so that columns can be held against records."""
+"""Arrow's column buffers read back in plain Python, so that columns can be compared with records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ints(buffer: bytearray, width: int) -> list[int]:
 
 
 def byte_strings(buffers: BytesBuffers) -> list[bytes | None]:
-    """Return a column of byte strings, with every promise of its layout checked."""
+    """Return a column of byte strings, after checking every rule of its layout."""
     rows, null_count, valid, ends, data = buffers
     bounds = ints(ends, 4)
     assert len(bounds) == rows + 1
@@ -79,7 +79,7 @@ def read_columns(
     data_bytes: int = 10_000,
     limit: int = LIMIT,
 ) -> tuple[int, int, list[Record]]:
-    """Decode whole batches by columns and return (end, next offset, records), as reading records does."""
+    """Decode whole batches into columns and return (end, next offset, records), as `read` does for records."""
     out: list[Record] = []
     at, full = 0, True
     while full:

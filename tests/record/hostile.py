@@ -1,6 +1,6 @@
-"""Hostile batches, made from sound ones: what the tests, the proof and the fuzzers begin with.
+"""Hostile batches made from valid ones: the seeds of the tests, the proof and the fuzzers.
 
-Every batch here has the CRC that its bytes have, unless the damage is a plain cut.
+Every batch has the CRC of its bytes, unless it is simply cut.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def edge_values(code: str) -> Iterator[int]:
             yield value
 
 
-# What may stand where a varint should, and what a decoder makes of it (None: no varint).
+# Candidates for a varint, and the number that a decoder returns (None: not a varint).
 VARINTS: dict[str, tuple[bytes, int | None]] = {
     "nothing behind": (b"\x80", None),
     "eleven bytes": (b"\x80" * 10 + b"\x01", None),
@@ -58,7 +58,7 @@ VARINTS: dict[str, tuple[bytes, int | None]] = {
     "64": (varint(64), 64),
     "2**62": (varint(2**62), 2**62),
 }
-# Each varint of a record, with bytes before and behind it as they are in a record that is right.
+# Each varint of a record, with valid bytes before and after it.
 PLACES: dict[str, Callable[[bytes], bytes]] = {
     "record length": lambda v: batch_of(v + record_body()),
     "timestamp delta": lambda v: one_record(record_body(timestamp_delta=v)),
@@ -69,7 +69,7 @@ PLACES: dict[str, Callable[[bytes], bytes]] = {
     "header key length": lambda v: one_record(record_body(headers=varint(1) + v + varint(-1))),
     "header value length": lambda v: one_record(record_body(headers=varint(1) + sized(b"h") + v)),
 }
-# Where a value other than zero is right: what the reader then gives.
+# Where a value other than zero is valid: the record that the reader returns.
 LAWFUL = {
     ("timestamp delta", "int32 max"),
     ("timestamp delta", "int32 max + 1"),
@@ -86,7 +86,7 @@ LAWFUL = {
 
 
 def overclaiming_batches() -> Iterator[bytes]:
-    """Batches whose lengths and counts claim far more than is there."""
+    """Batches whose lengths and counts claim far more than they contain."""
     for place in PLACES.values():
         for hostile, _ in VARINTS.values():
             yield place(hostile)
@@ -99,7 +99,7 @@ def overclaiming_batches() -> Iterator[bytes]:
 
 
 def hostile_batches(*, seed: int) -> Iterator[bytes]:
-    """Batches that are sound, flipped, cut, resealed, and with each field and varint at its edges."""
+    """Batches that are valid, flipped, cut, resealed, and with each field and varint at its limits."""
     for codec in CODECS:
         yield Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
     raw = SMALL.encode()

@@ -1,4 +1,4 @@
-"""Kernel columns as Arrow batches: types, nulls, and text that is none."""
+"""Kernel columns as Arrow batches: types, nulls, and header keys that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_column_has_its_type() -> None:
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
-def test_a_timestamp_has_the_unit_asked_for_and_the_same_time(unit: Any) -> None:
+def test_timestamp_has_requested_unit_and_same_time(unit: Any) -> None:
     column = batch_of_columns(SMALL, ("timestamp",), unit=unit)["timestamp"]
 
     assert column.type == pa.timestamp(unit, "UTC")
@@ -49,7 +49,7 @@ def test_a_timestamp_has_the_unit_asked_for_and_the_same_time(unit: Any) -> None
     assert column.to_pylist() == [datetime.datetime.fromtimestamp(t / 1000, utc) for t in (T, T + 5, T - 3)]
 
 
-def test_rows_are_the_records() -> None:
+def test_rows_equal_the_records() -> None:
     batch = batch_of_columns(SMALL, ("key", "value", "offset", "headers"))
 
     assert batch.to_pylist() == [
@@ -63,7 +63,7 @@ def test_rows_are_the_records() -> None:
     ]
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
+def test_columns_have_the_requested_order() -> None:
     batch = batch_of_columns(SMALL, ("value", "offset", "key"))
 
     assert batch.schema.names == ["value", "offset", "key"]
@@ -85,7 +85,7 @@ def test_no_rows_make_an_empty_batch() -> None:
 
 
 @pytest.mark.parametrize(("attributes", "kind"), [(0x00, 0), (0x08, 1)])
-def test_the_kind_of_timestamp_comes_where_it_is_asked_for(attributes: int, kind: int) -> None:
+def test_timestamp_type_is_returned_on_request(attributes: int, kind: int) -> None:
     batch = batch_of_columns(Sketch(SMALL.rows, attributes=attributes), arrow.ALL_COLUMNS)
 
     assert batch["timestampType"].to_pylist() == [kind] * 3
@@ -95,18 +95,18 @@ def test_the_kind_of_timestamp_comes_where_it_is_asked_for(attributes: int, kind
 @pytest.mark.parametrize(
     ("raw", "text"), [(b"ascii", "ascii"), ("schlüssel".encode(), "schlüssel"), (b"a\xff\x80b", "a\ufffd\ufffdb")]
 )
-def test_a_header_key_is_text_even_where_its_bytes_are_none(raw: bytes, text: str) -> None:
-    """Arrow's strings are UTF-8; bytes that are not would break whoever reads them."""
+def test_header_key_that_is_not_utf8_becomes_text(raw: bytes, text: str) -> None:
+    """Arrow's strings are UTF-8; other bytes would break their readers."""
     batch = batch_of_columns(Sketch((Row(b"v", None, ((raw, b"1"), (b"k", b"2"))),)), ("headers",))
 
     assert batch["headers"].to_pylist() == [[{"key": text, "value": b"1"}, {"key": "k", "value": b"2"}]]
 
 
-# ---------------------------------------------------------------- as Spark wants them
+# ---------------------------------------------------------------- schemas of Spark
 
 
 def spark_schema() -> Any:
-    """The schema that Spark 4 compares batches with: all is nullable but what it says is not, items are elements."""
+    """The schema that Spark 4 compares batches with: fields are nullable by default, and list items are `element`."""
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return pa.schema(
         [
@@ -127,7 +127,7 @@ def columns_of(sketch: Sketch, names: Any) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.parametrize("headers_null", [False, True])
-def test_any_schema_of_the_same_types_is_taken_as_it_is_without_a_copy(headers_null: bool) -> None:
+def test_any_schema_of_the_same_types_is_used_without_a_copy(headers_null: bool) -> None:
     schema = spark_schema()
     columns, rows = columns_of(SMALL, schema.names)
 
@@ -146,7 +146,7 @@ def test_any_schema_of_the_same_types_is_taken_as_it_is_without_a_copy(headers_n
     assert batch["headers"].buffers()[1].address == pa.py_buffer(columns["headers"][0]).address
 
 
-def test_records_without_headers_have_null_there_where_it_is_asked_for() -> None:
+def test_records_without_headers_get_null_on_request() -> None:
     columns, rows = columns_of(SMALL, ("headers",))
 
     batch = arrow.record_batch(columns, rows, arrow.schema(("headers",)), headers_null=True)
@@ -161,7 +161,7 @@ def test_records_without_headers_have_null_there_where_it_is_asked_for() -> None
 
 
 @pytest.mark.parametrize("has_headers", [False, True])
-def test_columns_of_only_null_headers_and_of_none_are_right(has_headers: bool) -> None:
+def test_columns_with_only_null_headers_or_no_null_headers_are_right(has_headers: bool) -> None:
     headers = ((b"h", b"1"),) if has_headers else ()
     columns, rows = columns_of(Sketch(tuple(Row(b"v", None, headers, delta=n) for n in range(9))), ("headers",))
 
@@ -173,7 +173,7 @@ def test_columns_of_only_null_headers_and_of_none_are_right(has_headers: bool) -
 
 
 @for_each("rows", range(18))
-def test_filled_lists_have_their_bit_at_every_count(rows: int) -> None:
+def test_nonempty_lists_have_their_bit_at_every_count(rows: int) -> None:
     """Eight lists share a byte."""
     sizes = [(row * row) % 3 for row in range(rows)]
     ends = bytearray(b"".join(sum(sizes[:row]).to_bytes(4, sys.byteorder) for row in range(rows + 1)))
@@ -195,27 +195,27 @@ def test_ends_that_are_not_all_there_are_refused(size: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [["offset"], ("offset", "value"), arrow.COLUMNS, arrow.ALL_COLUMNS])
-def test_known_columns_are_taken(columns: Any) -> None:
+def test_known_columns_are_accepted(columns: Any) -> None:
     assert arrow.check_columns(columns) == tuple(columns)
 
 
-def test_a_lone_name_is_a_column_not_letters() -> None:
+def test_single_string_is_one_column_name() -> None:
     assert arrow.check_columns("offset") == ("offset",)
 
 
 @pytest.mark.parametrize("columns", [["offsets"], [""], "values", ["offset", "nope"]])
-def test_an_unknown_column_is_refused_with_those_there_are(columns: Any) -> None:
+def test_unknown_column_is_refused_with_list_of_columns(columns: Any) -> None:
     with pytest.raises(UsageError, match="the columns are key, value, offset, timestamp, headers, timestampType"):
         arrow.check_columns(columns)
 
 
 @pytest.mark.parametrize("columns", [[], (), ["offset", "offset"]])
-def test_no_column_or_one_twice_is_refused(columns: Any) -> None:
+def test_missing_or_repeated_column_is_refused(columns: Any) -> None:
     with pytest.raises(UsageError, match="at least one column"):
         arrow.check_columns(columns)
 
 
-def test_without_pyarrow_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_pyarrow_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
     with pytest.raises(UsageError, match=r"pip install .*seeklog\[arrow\]"):

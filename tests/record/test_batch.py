@@ -1,4 +1,4 @@
-"""`BatchHeader` and `Batch`: what the rooms hand to each other."""
+"""`BatchHeader` and `Batch`, which packages exchange."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seeklog.record.record import Record
 RAW = SMALL.encode()
 
 
-def test_a_header_names_the_fields_of_the_bytes() -> None:
+def test_header_has_the_fields_of_the_bytes() -> None:
     fields = {"leader_epoch": 7, "producer_id": 5, "producer_epoch": 6, "base_sequence": 8, "last_delta": 9}
     raw = Sketch(SMALL_ROWS, base_offset=40, attributes=0x10, fields=fields).encode()
 
@@ -43,11 +43,11 @@ def test_a_header_names_the_fields_of_the_bytes() -> None:
     )
 
 
-def test_a_header_is_read_at_any_position() -> None:
+def test_header_is_read_at_any_position() -> None:
     assert read_header(b"xyz" + RAW, 3) == read_header(RAW)
 
 
-def test_the_last_offset_is_inclusive_and_the_next_exclusive() -> None:
+def test_last_offset_is_inclusive_and_next_offset_exclusive() -> None:
     header = read_header(RAW)
 
     assert (header.base_offset, header.last_offset, header.next_offset) == (40, 43, 44)
@@ -57,7 +57,7 @@ def test_the_last_offset_is_inclusive_and_the_next_exclusive() -> None:
     ("attributes", "name"),
     [(0, "none"), (1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "unknown(5)"), (7, "unknown(7)")],
 )
-def test_the_codec_is_named(attributes: int, name: str) -> None:
+def test_codec_has_its_name(attributes: int, name: str) -> None:
     header = read_header(batch_of(b"", attributes=attributes))
 
     assert header.codec == name
@@ -86,13 +86,13 @@ def test_every_attribute_bit_has_its_name(attributes: int) -> None:
         ({"codec": 4, "transactional": True, "control": True}, 0x34),
     ],
 )
-def test_the_bits_asked_for_are_set(words: dict[str, Any], attributes: int) -> None:
+def test_requested_bits_are_set(words: dict[str, Any], attributes: int) -> None:
     header = read_header(encode_batch([Record(b"v")], **words))
 
     assert header.attributes == attributes
 
 
-def test_an_encoded_batch_is_the_one_made_by_hand() -> None:
+def test_encoded_batch_equals_batch_built_by_hand() -> None:
     records = [Record(r.value, key=r.key, headers=r.headers, timestamp_ms=r.timestamp_ms) for r in SMALL.records()]
     rows = tuple(Row(r.value, r.key, r.headers, r.timestamp_ms, delta) for delta, r in enumerate(SMALL_ROWS))
     fields = {"leader_epoch": 3, "producer_id": 4, "producer_epoch": 5, "base_sequence": 6}
@@ -102,13 +102,13 @@ def test_an_encoded_batch_is_the_one_made_by_hand() -> None:
     assert raw == Sketch(rows, base_offset=9, fields=fields).encode()
 
 
-def test_without_a_clock_records_without_a_timestamp_have_none() -> None:
+def test_records_without_timestamp_have_none_without_a_clock() -> None:
     (record,) = decode_records(encode_batch([Record(b"v")]))
 
     assert record.timestamp_ms == -1
 
 
-def test_a_batch_takes_its_numbers_from_its_header() -> None:
+def test_batch_takes_its_numbers_from_its_header() -> None:
     (batch,) = split_batches(RAW)
 
     assert batch == Batch(read_header(RAW), RAW)
@@ -117,20 +117,20 @@ def test_a_batch_takes_its_numbers_from_its_header() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
-def test_a_batch_gives_its_records(codec: int) -> None:
+def test_batch_returns_its_records(codec: int) -> None:
     (batch,) = split_batches(Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode())
 
     assert batch.records() == SMALL.records()
 
 
-def test_a_batch_checks_its_crc_before_it_gives_records() -> None:
+def test_batch_checks_its_crc_before_returning_records() -> None:
     (batch,) = split_batches(with_field(RAW, "max_timestamp", 0))
 
     with pytest.raises(CorruptBatch, match="CRC"):
         batch.records()
 
 
-def test_a_batch_expands_no_further_than_allowed() -> None:
+def test_batch_does_not_expand_past_the_limit() -> None:
     (batch,) = split_batches(Sketch((Row(bytes(10_000)),), codec=4).encode())
 
     assert len(batch.records(limit=20_000)) == 1
@@ -139,11 +139,11 @@ def test_a_batch_expands_no_further_than_allowed() -> None:
 
 
 @for_each("size", range(2 * len(RAW)))
-def test_splitting_gives_whole_batches_and_leaves_the_rest(size: int) -> None:
+def test_splitting_yields_whole_batches_and_ignores_the_rest(size: int) -> None:
     assert [batch.raw for batch in split_batches((RAW * 2)[:size])] == [RAW] * (size // len(RAW))
 
 
-def test_splitting_names_the_place_of_what_is_no_batch() -> None:
+def test_splitting_error_names_position_of_invalid_batch() -> None:
     batches = split_batches(RAW + with_field(RAW, "magic", 1), origin=1000)
 
     assert next(batches).raw == RAW
@@ -152,7 +152,7 @@ def test_splitting_names_the_place_of_what_is_no_batch() -> None:
     assert caught.value.position == 1000 + len(RAW)
 
 
-def test_decoding_goes_over_all_batches() -> None:
+def test_decoding_reads_all_batches() -> None:
     second = Sketch((Row(b"next"),), base_offset=44)
 
     assert decode_records(RAW + second.encode(), limit=LIMIT) == SMALL.records() + second.records()
@@ -160,13 +160,13 @@ def test_decoding_goes_over_all_batches() -> None:
 
 
 @for_each("size", range(1, len(RAW)))
-def test_decoding_a_batch_that_is_not_all_there_is_an_error(size: int) -> None:
+def test_decoding_incomplete_batch_is_an_error(size: int) -> None:
     with pytest.raises(CorruptBatch) as caught:
         decode_records(RAW + with_field(RAW, "base_offset", 44)[:size])
 
     assert caught.value.position == len(RAW)
 
 
-def test_decoding_refuses_offsets_that_go_back() -> None:
+def test_decoding_refuses_decreasing_offsets() -> None:
     with pytest.raises(CorruptBatch, match="base offset 40, expected 44"):
         decode_records(RAW + RAW)

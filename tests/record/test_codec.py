@@ -1,4 +1,4 @@
-"""The codecs: round trips, peers, damage, and data that wants to become more memory than there is."""
+"""The codecs: round trips, peers, damage, and data that expands to more than the memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPRESSING = [GZIP, SNAPPY, LZ4, ZSTD]
 MIB = 1 << 20
 NO_LIMIT = 1 << 30
 
-# Around xerial's block of 32 KB, above lz4's of 64 KB, and above zstd's of 128 KB.
+# Sizes around xerial's block of 32 KB, above lz4's of 64 KB, and above zstd's of 128 KB.
 SIZES = [0, 1, 32_767, 32_768, 32_769, 100_000, 1_000_000]
 
 
@@ -63,7 +63,7 @@ contents = pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("codec", [0, *COMPRESSING], ids=by_name)
 @pytest.mark.parametrize("size", SIZES)
 @contents
-def test_what_was_compressed_comes_back(codec: int, size: int, content: str) -> None:
+def test_compressed_data_round_trips(codec: int, size: int, content: str) -> None:
     data = CONTENTS[content](size)
 
     compressed = compress(codec, data)
@@ -95,12 +95,12 @@ def test_one_byte_over_the_limit_is_refused(codec: int, size: int, content: str)
         decompress(codec, compressed, limit=size - 1)
 
 
-def test_the_limit_is_about_expansion_so_plain_bytes_have_none() -> None:
+def test_limit_does_not_apply_to_uncompressed_bytes() -> None:
     assert decompress(0, b"0123456789", limit=1) == b"0123456789"
 
 
 @pytest.mark.parametrize("codec", [-1, 5, 6, 7, 8])
-def test_an_unknown_codec_is_refused_by_its_number(codec: int) -> None:
+def test_unknown_codec_is_refused_by_its_number(codec: int) -> None:
     with pytest.raises(FormatError, match=f"codec {codec} "):
         compress(codec, b"data")
     with pytest.raises(FormatError, match=f"codec {codec} "):
@@ -117,22 +117,22 @@ def test_kafkas_levels_are_accepted(codec: int, level: int) -> None:
 @pytest.mark.parametrize(
     ("codec", "level"), [(GZIP, 0), (GZIP, 10), (GZIP, -1), (LZ4, 0), (LZ4, 18), (ZSTD, 23), (SNAPPY, 1)]
 )
-def test_a_level_that_kafka_does_not_know_is_refused(codec: int, level: int) -> None:
+def test_level_unknown_to_kafka_is_refused(codec: int, level: int) -> None:
     with pytest.raises(UsageError, match=f"no compression level {level}"):
         compress(codec, b"data", level=level)
 
 
-def test_names_and_numbers_are_kafkas() -> None:
+def test_names_and_numbers_equal_kafkas() -> None:
     assert dict(CODEC_IDS) == {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
     assert {CODEC_NAMES[number]: number for number in CODEC_NAMES} == dict(CODEC_IDS)
 
 
-# What is written
+# Output
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("level", [None, 9])
-def test_lz4_blocks_are_independent_and_of_64_kilobytes(size: int, level: int | None) -> None:
+def test_lz4_blocks_are_independent_and_have_64_kilobytes(size: int, level: int | None) -> None:
     """Goal: Java's reader refuses linked blocks, reserved bits and versions other than 1."""
     frame = compress(LZ4, text(size), level=level)
     magic, flags, descriptor = struct.unpack_from("<IBB", frame)
@@ -146,7 +146,7 @@ def test_lz4_blocks_are_independent_and_of_64_kilobytes(size: int, level: int | 
 
 
 @pytest.mark.parametrize(("size", "block_count"), [(0, 0), (1, 1), (32_767, 1), (32_768, 1), (32_769, 2), (100_000, 4)])
-def test_snappy_is_framed_as_xerial_does(size: int, block_count: int) -> None:
+def test_snappy_uses_xerial_framing(size: int, block_count: int) -> None:
     framed = compress(SNAPPY, text(size))
 
     assert framed[:16] == bytes.fromhex("82534e41505059000000000100000001")
@@ -161,8 +161,8 @@ def test_snappy_is_framed_as_xerial_does(size: int, block_count: int) -> None:
     assert len(blocks) == block_count
 
 
-def test_gzip_is_one_member_without_a_clock() -> None:
-    """Goal: the same records give the same bytes; a time stamp in the header would change them."""
+def test_gzip_is_one_member_without_timestamp() -> None:
+    """Goal: the same records give the same bytes; a timestamp in the header would change them."""
     member = compress(GZIP, text(1000))
 
     assert member[:4] == b"\x1f\x8b\x08\x00"
@@ -174,7 +174,7 @@ def test_gzip_is_one_member_without_a_clock() -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [(GZIP, 6), (ZSTD, 3)])
-def test_the_level_is_kafkas_default(codec: int, level: int) -> None:
+def test_default_level_is_kafkas(codec: int, level: int) -> None:
     data = text(50_000)
 
     assert compress(codec, data) == compress(codec, data, level=level) != compress(codec, data, level=1)
@@ -188,10 +188,10 @@ def test_zstd_is_one_frame_that_states_its_size() -> None:
     assert int.from_bytes(frame[5:7], "little") + 256 == 1000
 
 
-# What else is read
+# Other accepted input
 
 
-def test_raw_snappy_as_librdkafka_writes_it_is_read() -> None:
+def test_raw_snappy_of_librdkafka_is_read() -> None:
     raw = bytes(cramjam.snappy.compress_raw(text(100_000)))
 
     assert decompress(SNAPPY, raw, limit=100_000) == text(100_000)
@@ -199,7 +199,7 @@ def test_raw_snappy_as_librdkafka_writes_it_is_read() -> None:
         decompress(SNAPPY, raw, limit=99_999)
 
 
-def test_xerial_versions_are_not_looked_at() -> None:
+def test_xerial_versions_are_ignored() -> None:
     framed = compress(SNAPPY, text(1000))
 
     assert decompress(SNAPPY, framed[:8] + bytes(8) + framed[16:], limit=1000) == text(1000)
@@ -212,7 +212,7 @@ def test_linked_lz4_blocks_with_a_content_checksum_are_read() -> None:
     assert decompress(LZ4, frame, limit=300_000) == text(300_000)
 
 
-def test_an_lz4_frame_that_states_its_size_is_read_and_held_to_it() -> None:
+def test_lz4_frame_with_stated_size_is_read_and_checked() -> None:
     data = text(60_000)
 
     assert decompress(LZ4, lz4_frame(lz4_block(data), content_size=60_000), limit=60_000) == data
@@ -229,7 +229,7 @@ def test_every_lz4_block_size_is_read(exponent: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "size"), [(4, 64 << 10), (5, 256 << 10), (6, 1 << 20), (7, 4 << 20)])
-def test_an_lz4_block_that_is_as_large_as_its_frame_allows_is_read(number: int, size: int) -> None:
+def test_lz4_block_of_maximum_size_is_read(number: int, size: int) -> None:
     data = bytes(size)
 
     assert decompress(LZ4, lz4_frame(lz4_block(data), descriptor=number << 4), limit=size) == data
@@ -244,7 +244,7 @@ def zstd_stream(data: bytes) -> bytes:
     return b"".join([*parts, bytes(compressor.finish())])
 
 
-def test_a_zstd_stream_that_does_not_state_its_size_is_read() -> None:
+def test_zstd_stream_without_stated_size_is_read() -> None:
     """Goal: this is what Java writes."""
     data = text(300_000)
     stream = zstd_stream(data)
@@ -256,7 +256,7 @@ def test_a_zstd_stream_that_does_not_state_its_size_is_read() -> None:
         decompress(ZSTD, stream, limit=299_999)
 
 
-def test_a_zstd_window_wider_than_memory_allows_is_narrowed() -> None:
+def test_zstd_window_wider_than_memory_limit_is_narrowed() -> None:
     """Goal: zstd's level 22 in Java claims a window of 128 MiB, however small the batch."""
     # 0x88: 2**(17 + 10) bytes. 12 MiB of output would fill more of the window than a limit of 16 MiB allows.
     wide = zstd_frame((1, 1, b"a"), *[(1, 128 << 10, b"b")] * 96, window=0x88)
@@ -264,8 +264,8 @@ def test_a_zstd_window_wider_than_memory_allows_is_narrowed() -> None:
     assert decompress(ZSTD, wide, limit=16 << 20) == b"a" + bytes([98]) * (12 << 20)
 
 
-def test_a_zstd_frame_that_fails_in_a_narrowed_window_is_too_large_to_tell() -> None:
-    """Goal: whether it is damaged or only reaches back further, the reader learns which limit stands in the way."""
+def test_zstd_frame_that_fails_in_narrowed_window_names_the_limit() -> None:
+    """Goal: whether the frame is damaged or looks back further, the error names the limit."""
     wide = zstd_frame(*[(1, 128 << 10, b"b")] * 96, (2, 10, b"\xff" * 10), window=0x88)
 
     with pytest.raises(FormatError, match=r"looks back further than 8,388,608 bytes\nRaise max_decompressed_bytes"):
@@ -296,7 +296,7 @@ def test_several_zstd_frames_are_one_stream_and_skippable_ones_are_skipped() -> 
     # Made by the zstandard package, without and with the content size.
     ["28b52ffd0400690000636865636b65642074776963657b3b42d3", "28b52ffd240d690000636865636b65642074776963657b3b42d3"],
 )
-def test_a_zstd_checksum_is_read_and_checked(frame: str) -> None:
+def test_zstd_checksum_is_read_and_checked(frame: str) -> None:
     checked = bytes.fromhex(frame)
 
     assert decompress(ZSTD, checked, limit=13) == b"checked twice"
@@ -309,7 +309,7 @@ def test_a_zstd_checksum_is_read_and_checked(frame: str) -> None:
 
 
 @pytest.mark.parametrize("more", [1, 100, 1 << 30, -(1 << 31), -1000])
-def test_a_xerial_block_that_claims_other_bytes_than_it_has_is_damage(more: int) -> None:
+def test_xerial_block_with_wrong_claimed_size_is_damage(more: int) -> None:
     framed = bytearray(compress(SNAPPY, text(1000)))
     struct.pack_into(">i", framed, 16, len(framed) - 20 + more)
 
@@ -317,7 +317,7 @@ def test_a_xerial_block_that_claims_other_bytes_than_it_has_is_damage(more: int)
         decompress(SNAPPY, framed, limit=NO_LIMIT)
 
 
-def test_a_xerial_block_of_no_bytes_is_damage() -> None:
+def test_empty_xerial_block_is_damage() -> None:
     framed = compress(SNAPPY, text(1000)) + bytes(4)
 
     with pytest.raises(CorruptBatch, match="a block of 0 bytes"):
@@ -325,7 +325,7 @@ def test_a_xerial_block_of_no_bytes_is_damage() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_an_lz4_block_size_that_is_none_is_damage(number: int) -> None:
+def test_invalid_lz4_block_size_is_damage(number: int) -> None:
     frame = lz4_frame(lz4_block(b"value"), descriptor=number << 4)
 
     with pytest.raises(CorruptBatch, match="unknown flags 0x60"):
@@ -337,7 +337,7 @@ def test_skippable_zstd_frames_alone_are_damage() -> None:
         decompress(ZSTD, struct.pack("<II", 0x184D2A50, 5) + b"hello", limit=NO_LIMIT)
 
 
-def test_a_skippable_zstd_frame_that_is_cut_short_is_damage() -> None:
+def test_truncated_skippable_zstd_frame_is_damage() -> None:
     with pytest.raises(CorruptBatch, match="a skippable frame is cut short"):
         decompress(ZSTD, compress(ZSTD, text(10)) + struct.pack("<II", 0x184D2A50, 6) + b"hello", limit=NO_LIMIT)
 
@@ -345,13 +345,13 @@ def test_a_skippable_zstd_frame_that_is_cut_short_is_damage() -> None:
 @codecs
 @pytest.mark.parametrize("garbage", [b"\0", bytes(8), b"garbage", bytes(100), b"\xff" * 20])
 def test_bytes_after_the_compressed_data_are_damage(codec: int, garbage: bytes) -> None:
-    """Goal: no writer leaves any; a reader that overlooks them would overlook lost records too."""
+    """Goal: no writer leaves any; a reader that overlooked them would overlook lost records too."""
     with pytest.raises((CorruptBatch, FormatError)):
         decompress(codec, compress(codec, text(1000)) + garbage, limit=NO_LIMIT)
 
 
-def test_a_second_lz4_frame_is_damage() -> None:
-    """Goal: Java's reader stops at the first end mark, so nobody may see more than it does."""
+def test_second_lz4_frame_is_damage() -> None:
+    """Goal: Java's reader stops at the first end mark, so no reader may return more."""
     frame = compress(LZ4, b"one")
 
     with pytest.raises(CorruptBatch, match=f"ends at byte {len(frame)} of {2 * len(frame)}"):
@@ -369,7 +369,7 @@ def test_a_second_lz4_frame_is_damage() -> None:
     ],
     ids=["gzip", "snappy", "lz4", "zstd"],
 )
-def test_a_claim_that_the_bytes_cannot_hold_is_damage(codec: int, data: bytes) -> None:
+def test_impossible_claimed_size_is_damage(codec: int, data: bytes) -> None:
     with pytest.raises(CorruptBatch, match="cannot hold the 1,048,576"):
         decompress(codec, data, limit=NO_LIMIT)
 
@@ -377,11 +377,11 @@ def test_a_claim_that_the_bytes_cannot_hold_is_damage(codec: int, data: bytes) -
 @codecs
 @contents
 def test_every_truncation_is_refused(codec: int, content: str) -> None:
-    """Goal: nothing that was cut is taken for whole."""
+    """Goal: no truncated data is accepted as whole."""
     data = CONTENTS[content](700)
     compressed = compress(codec, data)
 
-    # Xerial framing has no end mark: cut between two blocks it is whole, and holds less.
+    # Xerial framing has no end mark: cut between two blocks it is whole, only shorter.
     whole = {16} if codec == SNAPPY else set()
     for cut in set(range(len(compressed))) - whole:
         with pytest.raises(CorruptBatch):
@@ -400,7 +400,7 @@ def test_every_truncation_of_a_zstd_stream_is_refused(stream: bytes) -> None:
 @pytest.mark.id("compressed-bits-flipped")
 @codecs
 def test_every_single_bit_flip_gives_a_declared_error_or_bounded_data(codec: int) -> None:
-    """Goal: the batch's CRC finds the flip before us, but a hostile batch has a CRC that fits."""
+    """Goal: the CRC of a batch finds such a flip first, but a hostile batch has a matching CRC."""
     compressed = compress(codec, text(300))
     for bit in range(len(compressed) * 8):
         damaged = bytearray(compressed)
@@ -476,7 +476,7 @@ print(json.dumps([outcome, memory("VmHWM") - before, time.process_time() - start
 @pytest.mark.id("decompression-bomb")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the high-water mark from /proc")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_within_the_limit_and_a_little(name: str) -> None:
+def test_bomb_is_refused_with_little_memory_beyond_the_limit(name: str) -> None:
     codec, make = BOMBS[name]
 
     done = subprocess.run(
@@ -485,20 +485,20 @@ def test_a_bomb_is_refused_within_the_limit_and_a_little(name: str) -> None:
         capture_output=True,
         check=True,
         timeout=60,
-        env=unmeasured(os.environ),  # what it takes is measured here
+        env=unmeasured(os.environ),  # memory is measured here
     )
     outcome, grown, seconds = json.loads(done.stdout)
 
-    # "tiny blocks" hold nothing at all: they are whole, and a test of the memory spent on the walk.
+    # "tiny blocks" contain nothing: they are whole, and test the memory used by the walk.
     assert outcome in (("accepted",) if "tiny blocks" in name else ("FormatError", "CorruptBatch"))
     # A claim past the limit, or past what the bytes can hold, is refused before anything is allocated.
     allowed = 2 * MIB if "honest" in name or "2 GiB" in name else LIMIT + SLACK
     assert grown <= allowed, f"grew by {grown / MIB:.1f} MiB"
-    # A tenth of a second of work, and room for a machine that is busy with other things.
+    # A tenth of a second of work, with room for a busy machine.
     assert seconds <= 0.1 * 10, f"{seconds:.3f} s"
 
 
-# Peers: what they write we read, what we write they read
+# Peers: each reads what the other writes
 
 
 def peers() -> dict[str, dict[int, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]]]:
@@ -517,7 +517,7 @@ def peers() -> dict[str, dict[int, tuple[Callable[[bytes], bytes], Callable[[byt
 @codecs
 @pytest.mark.parametrize("package", ["aiokafka", "kafka-python"])
 @pytest.mark.parametrize("size", [size for size in SIZES if size])
-def test_a_peer_reads_what_we_write_and_writes_what_we_read(codec: int, package: str, size: int) -> None:
+def test_peer_and_seeklog_read_each_others_data(codec: int, package: str, size: int) -> None:
     coders = peers()[package].get(codec)
     if coders is None:
         pytest.skip(f"{package} lacks the library it needs for {CODEC_NAMES[codec]}")
@@ -529,7 +529,7 @@ def test_a_peer_reads_what_we_write_and_writes_what_we_read(codec: int, package:
 
 
 @pytest.mark.parametrize("name", [name for name in BOMBS if "honest" in name])
-def test_a_claim_past_the_limit_that_may_be_true_is_refused_before_it_is_tried(name: str) -> None:
+def test_plausible_claim_past_the_limit_is_refused_without_trying(name: str) -> None:
     codec, make = BOMBS[name]
 
     with pytest.raises(FormatError):

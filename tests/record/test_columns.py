@@ -1,4 +1,4 @@
-"""Batches to Arrow columns: the same rows as records, only the columns asked for, and room that is bounded."""
+"""Batches decoded to Arrow columns: the same rows as records, only the requested columns, and bounded room."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_column_of_a_small_batch_is_right() -> None:
 @pytest.mark.parametrize(
     "names", [subset for size in range(1, len(ALL) + 1) for subset in itertools.combinations(ALL, size)], ids="+".join
 )
-def test_only_the_columns_asked_for_are_built(names: tuple[str, ...]) -> None:
+def test_only_requested_columns_are_built(names: tuple[str, ...]) -> None:
     columns, everything = make(names), make()
     for some in (columns, everything):
         some.add(SMALL.encode(), 0, 0, 40, True, 0, 1000)
@@ -71,7 +71,7 @@ def test_nulls_are_marked_at_every_count(codec: int, count: int) -> None:
     assert records == read_all(raw)
 
 
-def test_a_column_without_nulls_has_no_validity_bits() -> None:
+def test_column_without_nulls_has_no_validity_bits() -> None:
     columns = make(("key", "value"))
     columns.add(Sketch((Row(b"v", None),)).encode(), 0, 0, 0, True, 0, 10)
 
@@ -81,19 +81,19 @@ def test_a_column_without_nulls_has_no_validity_bits() -> None:
     assert buffers["key"][1:3] == (1, bytearray(1))
 
 
-def test_no_columns_at_all_have_no_rows() -> None:
+def test_no_columns_have_no_rows() -> None:
     assert rows_of(make()) == {name: [] for name in ALL}
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
-def test_timestamps_are_scaled_to_the_unit_asked_for(scale: int) -> None:
+def test_timestamps_are_scaled_to_the_requested_unit(scale: int) -> None:
     columns = make(("timestamp",), scale=scale)
     columns.add(SMALL.encode(), 0, 0, 40, True, 0, 1000)
 
     assert rows_of(columns)["timestamp"] == [T * scale, (T + 5) * scale, (T - 3) * scale]
 
 
-def test_a_timestamp_that_the_unit_cannot_hold_is_refused() -> None:
+def test_timestamp_too_large_for_its_unit_is_refused() -> None:
     largest = INT64_MAX // 1000
 
     for timestamp, fits in ((largest, True), (largest + 1, False)):
@@ -108,8 +108,8 @@ def test_a_timestamp_that_the_unit_cannot_hold_is_refused() -> None:
 
 
 @by_codec
-def test_each_row_tells_who_stamped_its_batch(codec: int) -> None:
-    """The other bits of the attributes say nothing of it: transactional, delete horizon, the codec."""
+def test_each_row_has_its_timestamp_type(codec: int) -> None:
+    """Other attribute bits do not matter: transactional, delete horizon, codec."""
     attributes = (0x00, 0x08, 0x10, 0x18, 0x48, 0x40)
     raw = b"".join(
         Sketch((Row(delta=0), Row(delta=1)), 2 * batch, codec, bits).encode() for batch, bits in enumerate(attributes)
@@ -125,7 +125,7 @@ def test_each_row_tells_who_stamped_its_batch(codec: int) -> None:
 
 
 @by_codec
-def test_batches_are_taken_whole_while_there_is_room_for_their_rows(codec: int) -> None:
+def test_whole_batches_are_taken_while_their_rows_fit(codec: int) -> None:
     raws = [Sketch(tuple(Row(delta=n) for n in range(4)), 4 * batch, codec).encode() for batch in range(3)]
     columns = make(rows=9)
 
@@ -136,8 +136,8 @@ def test_batches_are_taken_whole_while_there_is_room_for_their_rows(codec: int) 
 
 
 @by_codec
-def test_batches_are_taken_whole_while_there_is_room_for_their_bytes(codec: int) -> None:
-    """Eight bytes of framing a record, so two batches are 216 bytes."""
+def test_whole_batches_are_taken_while_their_bytes_fit(codec: int) -> None:
+    """Each record has eight bytes of framing, so two batches have 216 bytes."""
     raws = [Sketch((Row(bytes(100)),), batch, codec).encode() for batch in range(3)]
     columns = make(data_bytes=250)
 
@@ -160,7 +160,7 @@ def test_empty_columns_take_one_batch_however_large(codec: int, rows: int, data_
     assert table["headers"] == [(("h", b"1"),)] * 100
 
 
-def test_a_control_batch_and_an_empty_one_take_no_room() -> None:
+def test_control_batch_and_empty_batch_take_no_room() -> None:
     control = Sketch((Row(),), 0, attributes=0x20).encode()
     empty = batch_of(b"", base_offset=1, last_delta=0, record_count=0)
     columns = make(rows=1)
@@ -186,7 +186,7 @@ def test_columns_grow_past_their_first_guess() -> None:
 @for_each("start", range(39, 46))
 @for_each("stop", range(39, 46))
 @by_codec
-def test_every_window_of_offsets_gives_its_rows(start: int, stop: int, codec: int) -> None:
+def test_every_offset_range_returns_its_rows(start: int, stop: int, codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
 
     _, _, records = read_columns(raw, next_offset=40, contiguous=True, start=start, stop=stop)
@@ -195,7 +195,7 @@ def test_every_window_of_offsets_gives_its_rows(start: int, stop: int, codec: in
 
 
 @for_each("size", range(len(SMALL.encode()) + 1))
-def test_columns_stop_before_a_batch_that_is_not_all_there(size: int) -> None:
+def test_columns_stop_before_incomplete_batch(size: int) -> None:
     raw = SMALL.encode()
     whole = size == len(raw)
 
@@ -205,7 +205,7 @@ def test_columns_stop_before_a_batch_that_is_not_all_there(size: int) -> None:
 
 
 @by_codec
-def test_a_bomb_is_refused_by_its_place(codec: int) -> None:
+def test_bomb_is_refused_with_its_position(codec: int) -> None:
     if codec == 0:
         return  # nothing expands
     raw = Sketch((Row(bytes(100_000)),), codec=codec).encode()
@@ -217,7 +217,7 @@ def test_a_bomb_is_refused_by_its_place(codec: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_an_older_format_is_refused_by_name(magic: int) -> None:
+def test_older_format_is_refused_by_name(magic: int) -> None:
     with pytest.raises(UnsupportedMagic, match=f"magic {magic}"):
         make().add(with_field(SMALL.encode(), "magic", magic), 0, 0, 40, True, 0, 1000)
 
@@ -225,20 +225,20 @@ def test_an_older_format_is_refused_by_name(magic: int) -> None:
 @pytest.mark.parametrize(
     ("next_offset", "contiguous"), [(41, False), (41, True), (39, True)], ids=["back", "back exactly", "gap"]
 )
-def test_offsets_that_do_not_follow_are_damage(next_offset: int, contiguous: bool) -> None:
+def test_offsets_out_of_sequence_are_damage(next_offset: int, contiguous: bool) -> None:
     with pytest.raises(CorruptBatch, match=f"base offset 40, expected {next_offset}"):
         make().add(SMALL.encode(), 0, 0, next_offset, contiguous, 0, 1000)
 
 
 @by_codec
-def test_bytes_behind_the_last_record_are_damage(codec: int) -> None:
+def test_bytes_after_last_record_are_damage(codec: int) -> None:
     raw = batch_of(SMALL.body() + b"x", codec=codec, record_count=3, last_delta=3)
 
     with pytest.raises(CorruptBatch, match="left over"):
         make().add(raw, 0, 0, 0, True, 0, 1000)
 
 
-def test_a_claim_of_more_records_than_can_fit_costs_no_memory() -> None:
+def test_impossible_record_count_costs_no_memory() -> None:
     """2**31 - 1 rows would be 24 GB of columns; the smallest record takes seven bytes."""
     raw = seal(with_field(with_field(SMALL.encode(), "record_count", 2**31 - 1), "last_delta", 2**31 - 1))
 
@@ -246,14 +246,14 @@ def test_a_claim_of_more_records_than_can_fit_costs_no_memory() -> None:
         make(rows=1, data_bytes=1).add(raw, 0, 0, 40, True, 0, INT64_MAX)
 
 
-def test_the_limit_of_a_batch_is_what_it_expands_to() -> None:
+def test_limit_applies_to_expanded_size() -> None:
     raw = Sketch((Row(bytes(LIMIT - 100)),), codec=4).encode()
 
     assert len(read_columns(raw)[2]) == 1
 
 
-def test_columns_take_as_many_batches_as_their_bytes_have_room_for() -> None:
-    """Goal: not one more, so that what is handed on stays within what was asked for, and not one less."""
+def test_columns_take_as_many_batches_as_fit() -> None:
+    """Goal: not one more, so that the result stays within the request, and not one less."""
     raw = Sketch((Row(b"a value of some bytes", b"key", (), T, 0),)).encode()
     stream = b"".join(with_field(raw, "base_offset", number) for number in range(9))
     body = len(raw) - HEADER_SIZE

@@ -1,4 +1,4 @@
-"""The map of last offsets, and the filter that copies what compaction keeps of a batch."""
+"""The map of last offsets, and the filter that copies the batches that compaction keeps."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def only(raw: bytes) -> Batch:
     return one
 
 
-def test_the_map_has_the_last_offset_of_each_key() -> None:
+def test_map_contains_last_offset_of_each_key() -> None:
     offset_map = map_of(batch([b"a", b"b", b"a", b""]) + batch([b"b", b"c"], base_offset=10))
 
     assert [offset_map.get(key) for key in (b"a", b"b", b"c", b"", b"d")] == [2, 10, 11, 3, None]
     assert (offset_map.count, offset_map.latest_offset) == (4, 11)
 
 
-def test_the_map_holds_as_many_keys_as_a_dict() -> None:
+def test_map_has_as_many_keys_as_a_dict() -> None:
     chance = random.Random(5)
     expected: dict[bytes, int] = {}
     raw = b""
@@ -111,7 +111,7 @@ def test_the_map_holds_as_many_keys_as_a_dict() -> None:
 
 
 @pytest.mark.id("offset-map-full")
-def test_a_full_map_stops_before_the_batch_that_does_not_fit() -> None:
+def test_full_map_stops_before_batch_that_does_not_fit() -> None:
     raw = batch([b"a", b"b", b"c"]) + batch([b"a", b"d", b"e", b"f"], base_offset=3)
     offset_map = OffsetMap(7, base_offset=0, secret=SECRET)
     size = len(batch([b"a", b"b", b"c"]))
@@ -119,14 +119,14 @@ def test_a_full_map_stops_before_the_batch_that_does_not_fit() -> None:
     assert offset_map.capacity == 5
     assert offset_map.add_batches(raw, 0, 0, 0, LIMIT, never) == (size, True)
     assert offset_map.latest_offset == 2
-    # Part of the second batch is in the map; nothing of it is dropped, and what it supersedes is.
+    # Part of the second batch is in the map. Its records stay; those that it supersedes are dropped.
     kept, _ = filtered(raw, offset_map)
     assert [record.offset for record in decode_records(kept)] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("count", [31, 32, 33, 64, 65, 200])
-def test_a_full_map_stops_wherever_in_a_large_batch_it_gets_full(count: int) -> None:
-    """Goal: keys are noted 32 at a time; none of them is taken for noted that was not."""
+def test_full_map_stops_anywhere_in_a_large_batch(count: int) -> None:
+    """Goal: keys are added 32 at a time; none counts as added that was not."""
     keys = [b"%d" % number for number in range(count)]
     raw = batch([b"first"]) + batch(keys, base_offset=1)
     for room in (1, count // 2, count - 1):
@@ -139,7 +139,7 @@ def test_a_full_map_stops_wherever_in_a_large_batch_it_gets_full(count: int) -> 
         assert [record.offset for record in decode_records(kept)] == list(range(count + 1))
 
 
-def test_offsets_further_apart_than_a_slot_holds_fill_the_map() -> None:
+def test_map_is_full_when_relative_offset_exceeds_its_slot() -> None:
     raw = batch([b"a"]) + batch([b"b"], base_offset=2**32 - 3) + batch([b"c"], base_offset=2**32 - 2)
     offset_map = OffsetMap(100, base_offset=0, secret=SECRET)
 
@@ -155,7 +155,7 @@ def test_records_below_the_start_are_not_mapped() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_kept_is_what_a_dict_keeps(codec: int, seed: int) -> None:
+def test_filter_keeps_the_records_that_a_dict_keeps(codec: int, seed: int) -> None:
     chance = random.Random(seed)
     rows: dict[int, Record] = {}
     raw, base = b"", chance.randrange(1000)
@@ -191,8 +191,8 @@ def test_what_is_kept_is_what_a_dict_keeps(codec: int, seed: int) -> None:
     assert filtered(kept)[0] == kept
 
 
-def test_a_batch_that_loses_nothing_is_copied_as_it_is() -> None:
-    # The kernel would write these records otherwise: no codec gives back the bytes of another library.
+def test_batch_that_loses_nothing_is_copied_unchanged() -> None:
+    # Reencoding would change the batch: no codec reproduces the bytes of another library.
     odd = Sketch((Row(b"v", key=b"a", delta=2),), fields={"last_delta": 7, "base_timestamp": T}).encode()
     kept, sieve = filtered(odd)
 
@@ -202,7 +202,7 @@ def test_a_batch_that_loses_nothing_is_copied_as_it_is() -> None:
 
 @pytest.mark.id("tombstone-horizon")
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int) -> None:
+def test_tombstone_gets_a_horizon_and_is_dropped_after_it(codec: int) -> None:
     raw = encode_batch(
         [
             Record(b"old", key=b"a", timestamp_ms=T),
@@ -228,13 +228,13 @@ def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int) -> N
     assert only(second).header.delete_horizon_ms == NOW + DAY_MS
 
 
-def test_an_old_tombstone_without_horizon_stays() -> None:
+def test_old_tombstone_without_horizon_stays() -> None:
     raw = batch([b"a"], value=None)
 
     assert decode_records(filtered(raw, now_ms=T + 1000 * DAY_MS)[0]) == decode_records(raw)
 
 
-def test_log_append_time_stays_the_batch_s_own() -> None:
+def test_log_append_time_of_batch_stays() -> None:
     records = [Record(None, key=key) for key in (b"a", b"a", b"b")]
     raw = encode_batch(records, now_ms=T, log_append_time=True)
     kept, _ = filtered(raw)
@@ -244,7 +244,7 @@ def test_log_append_time_stays_the_batch_s_own() -> None:
     assert [record.timestamp_ms for record in decode_records(kept)] == [T, T]
 
 
-def test_a_record_without_key_goes_and_is_counted() -> None:
+def test_record_without_key_is_dropped_and_counted() -> None:
     kept, sieve = filtered(batch([None, b"a", None]))
 
     assert [record.key for record in decode_records(kept)] == [b"a"]
@@ -252,7 +252,7 @@ def test_a_record_without_key_goes_and_is_counted() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_an_emptied_batch_goes_unless_it_is_the_last_of_a_producer_or_of_the_file(codec: int) -> None:
+def test_emptied_batch_is_dropped_unless_last_of_producer_or_file(codec: int) -> None:
     producer = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 40, "codec": codec, "leader_epoch": 5}
     raw = batch([b"a", b"b"], **producer) + batch([b"a", b"b"], base_offset=2)
     last = len(batch([b"a", b"b"], **producer))
@@ -274,7 +274,7 @@ def test_an_emptied_batch_goes_unless_it_is_the_last_of_a_producer_or_of_the_fil
         assert filtered(kept, whole_map)[0] == part[last:]
 
 
-def test_a_bare_header_in_the_middle_goes() -> None:
+def test_header_without_records_in_the_middle_is_dropped() -> None:
     raw = batch([b"a"]) + batch([b"a"], base_offset=1) + batch([b"b"], base_offset=2) + batch([b"b"], base_offset=3)
     size = len(batch([b"a"]))
     whole_map = map_of(raw)
@@ -292,7 +292,7 @@ def marker(kind: int, *, base_offset: int, epoch: int = 3) -> bytes:
     return encode_batch([record], base_offset=base_offset, **words)
 
 
-def test_the_judge_decides_over_batches_of_transactions() -> None:
+def test_judge_decides_which_transaction_batches_count() -> None:
     words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
     raw = batch([b"a"], **words) + batch([b"b"], base_offset=1, **words) + marker(0, base_offset=2)
     asked: list[tuple[int, ...]] = []
@@ -311,7 +311,7 @@ def test_the_judge_decides_over_batches_of_transactions() -> None:
     assert [each.base_offset for each in split_batches(kept)] == [0, 2]
 
 
-def test_a_marker_of_nothing_waits_for_its_horizon() -> None:
+def test_marker_without_records_waits_for_its_horizon() -> None:
     raw = marker(1, base_offset=5)
     kept, _ = filtered(raw, judge=lambda *_: True)
 
@@ -322,7 +322,7 @@ def test_a_marker_of_nothing_waits_for_its_horizon() -> None:
     assert filtered(kept, now_ms=NOW + DAY_MS)[0] == kept
 
 
-def test_a_marker_that_alone_tells_a_producers_epoch_stays_if_only_its_header() -> None:
+def test_only_marker_with_a_producers_epoch_keeps_its_header() -> None:
     raw = marker(1, base_offset=5) + batch([b"a"], base_offset=6)
     kept, _ = filtered(raw, judge=lambda *_: True)
     words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
@@ -336,7 +336,7 @@ def test_a_marker_that_alone_tells_a_producers_epoch_stays_if_only_its_header() 
     assert not sieve.changed
 
 
-def test_a_marker_of_the_first_epoch_goes_with_a_producer_that_nobody_knows() -> None:
+def test_marker_of_first_epoch_is_dropped_with_unknown_producer() -> None:
     raw = marker(1, base_offset=5, epoch=0) + batch([b"a"], base_offset=6)
     kept, _ = filtered(raw, judge=lambda *_: True)
     words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
@@ -346,7 +346,7 @@ def test_a_marker_of_the_first_epoch_goes_with_a_producer_that_nobody_knows() ->
     assert [each.base_offset for each in split_batches(bare)] == [5, 6]
 
 
-def test_batches_of_transactions_are_told_of_in_order_up_to_the_stop() -> None:
+def test_transaction_batches_are_reported_in_order_up_to_the_stop() -> None:
     words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
     parts = [batch([b"a"]), batch([b"b", b"c"], base_offset=1, **words), marker(0, base_offset=3)]
     raw = b"".join([*parts, batch([b"d"], base_offset=4, **words)])
@@ -358,7 +358,7 @@ def test_batches_of_transactions_are_told_of_in_order_up_to_the_stop() -> None:
     assert note_transactions(raw, 0, 0, 4, LIMIT, note) == (len(b"".join(parts)), True)
     assert told == [(1, 2, TRANSACTIONAL, 7, -1), (3, 3, TRANSACTIONAL | CONTROL, 7, 0)]
     assert note_transactions(raw[:-1], 0, 0, 100, LIMIT, note) == (len(b"".join(parts)), False)
-    # A marker that is taken for another one would have other batches dropped: every byte under the CRC counts.
+    # A damaged marker would have other batches dropped, so every byte under the CRC counts.
     begin = len(parts[0]) + len(parts[1])
     for place in range(begin + 21, begin + len(parts[2])):
         damaged = bytearray(raw)
@@ -375,8 +375,8 @@ def test_check_keyed_names_the_record(codec: int) -> None:
 
 
 @pytest.mark.parametrize("base_offset", [-1, -5, -(2**63), INT64_MAX - 1, INT64_MAX])
-def test_check_keyed_asks_every_record_whatever_offsets_the_batch_came_with(base_offset: int) -> None:
-    """Goal: the log gives a batch other offsets, so none of those that it has hides a record."""
+def test_check_keyed_checks_every_record_whatever_its_offset(base_offset: int) -> None:
+    """Goal: the log assigns other offsets, so the current ones must not hide a record."""
     raw = batch([b"a", None]) + batch([b"a"])
 
     with pytest.raises(InvalidRecord, match="record 1 of the batch at byte 0 has no key"):
@@ -386,11 +386,11 @@ def test_check_keyed_asks_every_record_whatever_offsets_the_batch_came_with(base
 
 @for_each("place", range(HEADER_SIZE, HEADER_SIZE + 26))
 def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
-    """Goal: no byte of the records, whatever it says under a valid CRC, makes the filter read outside of them."""
+    """Goal: no byte of the records, under a valid CRC, makes the filter read outside them."""
     sound = batch([b"a", b"a"])
     for byte in range(256):
         raw = seal(sound[:place] + bytes([byte]) + sound[place + 1 :])
-        # The map, made of the same bytes, meets the damage first; with one of sound bytes the filter meets it.
+        # The map, built from the same bytes, finds the damage first; with a map of valid bytes, the filter finds it.
         for offset_map in (None, map_of(sound)):
             try:
                 kept, _ = filtered(raw, offset_map)
@@ -411,7 +411,7 @@ WRONG_RECORDS = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reason", [*WRONG_RECORDS, "its value overruns the record"])
-def test_the_filter_names_what_is_wrong_with_a_record(reason: str, codec: int) -> None:
+def test_filter_names_the_fault_of_a_record(reason: str, codec: int) -> None:
     value = sized(record_body(key=sized(b"a"), value=varint(50)))
     raw = batch_of(WRONG_RECORDS.get(reason, value), codec=codec)
 
@@ -420,8 +420,8 @@ def test_the_filter_names_what_is_wrong_with_a_record(reason: str, codec: int) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_filter_makes_no_room_for_records_that_cannot_be_there(codec: int) -> None:
-    """Goal: a count is a claim, and of what is compressed no size in the header proves it."""
+def test_filter_allocates_no_room_for_impossible_record_count(codec: int) -> None:
+    """Goal: a count is only a claim, and no size in the header proves the count of compressed records."""
     raw = batch_of(sized(RECORD), codec=codec, record_count=2**31 - 1, last_delta=2**31 - 2)
 
     with pytest.raises(CorruptBatch, match="2147483647 records cannot fit"):
@@ -430,7 +430,7 @@ def test_the_filter_makes_no_room_for_records_that_cannot_be_there(codec: int) -
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reason", WRONG_RECORDS)
-def test_the_map_names_what_is_wrong_with_a_record(reason: str, codec: int) -> None:
+def test_map_names_the_fault_of_a_record(reason: str, codec: int) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         map_of(batch_of(WRONG_RECORDS[reason], codec=codec))
 
@@ -448,7 +448,7 @@ def test_the_map_names_what_is_wrong_with_a_record(reason: str, codec: int) -> N
     ],
 )
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_check_for_keys_does_not_leave_the_record(body: bytes, reason: str, codec: int) -> None:
+def test_key_check_does_not_read_past_the_record(body: bytes, reason: str, codec: int) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         check_keyed(batch_of(body, codec=codec), LIMIT)
 
@@ -481,7 +481,7 @@ TWO_KEYED = [sized(record_body(offset_delta=delta, key=sized(b"a"))) for delta i
     ],
 )
 @pytest.mark.parametrize("walk", DECODING)
-def test_every_walk_asks_as_much_of_a_record_as_every_other(
+def test_all_walks_apply_the_same_checks_to_a_record(
     body: bytes, record_count: int, reason: str, codec: int, walk: str
 ) -> None:
     raw = batch_of(body, codec=codec, record_count=record_count, last_delta=2)
@@ -494,7 +494,7 @@ def test_every_walk_asks_as_much_of_a_record_as_every_other(
 @pytest.mark.parametrize(
     "body", [b"", varint(-1), *(varint(size) + bytes(size) for size in (1, 2, 3, 4)), sized(bytes(3) + varint(4))]
 )
-def test_a_control_batch_without_a_whole_type_is_a_marker_of_no_known_kind(body: bytes) -> None:
+def test_control_batch_without_whole_type_is_unknown_marker(body: bytes) -> None:
     told: list[int] = []
     raw = batch_of(body, attributes=CONTROL | TRANSACTIONAL, producer_id=7)
 
@@ -503,7 +503,7 @@ def test_a_control_batch_without_a_whole_type_is_a_marker_of_no_known_kind(body:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec])
-def test_damage_inside_a_compressed_batch_is_told_at_the_batch(codec: int) -> None:
+def test_damage_inside_compressed_batch_is_reported_at_the_batch(codec: int) -> None:
     first = batch([b"a"])
     damaged = seal(batch([b"b"], base_offset=1, codec=codec)[:HEADER_SIZE] + b"no stream at all")
     raw = first + seal(damaged[:8] + struct.pack(">i", len(damaged) - 12) + damaged[12:])
@@ -516,7 +516,7 @@ def test_damage_inside_a_compressed_batch_is_told_at_the_batch(codec: int) -> No
     assert caught.value.position == len(first)
 
 
-def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions() -> None:
+def test_invalid_header_stops_map_filter_and_transaction_walk() -> None:
     first = batch([b"a"])
     raw = first + batch([b"b"], base_offset=1)
     wrong = raw[: len(first) + 16] + b"\3" + raw[len(first) + 17 :]
@@ -531,7 +531,7 @@ def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions
 
 
 @for_each("kept", range(1, HEADER_SIZE + 5))
-def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
+def test_incomplete_batch_waits_for_its_rest(kept: int) -> None:
     first = batch([b"a"])
     raw = first + batch([b"b"], base_offset=1)[:kept]
     sieve = BatchFilter(
@@ -543,8 +543,8 @@ def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
     assert OffsetMap(9, base_offset=0, secret=SECRET).add_batches(raw, 0, 0, 0, LIMIT, never) == (len(first), False)
 
 
-def test_batches_of_more_records_than_any_before_are_filtered() -> None:
-    """Goal: the place where kept records are noted starts small and grows with the batches."""
+def test_batches_with_growing_record_counts_are_filtered() -> None:
+    """Goal: the buffer for kept records starts small and grows with the batches."""
     sizes = [1, 100, 10_000]
     raw, base = b"", 0
     for size in sizes:
@@ -558,12 +558,12 @@ def test_batches_of_more_records_than_any_before_are_filtered() -> None:
 
 
 @pytest.mark.parametrize(("slots", "secret"), [(1, SECRET), (2**31, SECRET), (100, SECRET[:-1]), (100, b"")])
-def test_a_map_of_no_use_is_refused(slots: int, secret: bytes) -> None:
+def test_useless_map_is_refused(slots: int, secret: bytes) -> None:
     with pytest.raises(ValueError, match=f"a map of {slots} slots, a secret of {len(secret)} bytes"):
         OffsetMap(slots, base_offset=0, secret=secret)
 
 
-def test_a_wrong_crc_is_refused() -> None:
+def test_wrong_crc_is_refused() -> None:
     raw = bytearray(batch([b"a", b"b"]))
     raw[-1] ^= 1
     for run in (map_of, filtered):
@@ -572,7 +572,7 @@ def test_a_wrong_crc_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
+def test_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
     twin = load_twin()
     if twin is None:
         pytest.skip("nothing is compiled here: python setup.py build_ext --inplace")
@@ -595,8 +595,8 @@ def test_the_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_map_finds_keys_that_had_no_slot_before_its_end(seed: int) -> None:
-    """Goal: as full as it may get, with any secret, so that some keys stand at its start that belong to its end."""
+def test_map_finds_keys_that_wrapped_around_its_end(seed: int) -> None:
+    """Goal: at its fullest and with any secret, some keys wrap around to the start of the table."""
     offset_map = OffsetMap(40, base_offset=0, secret=random.Random(seed).randbytes(16))
     keys = [b"key %d" % number for number in range(offset_map.capacity)]
     raw = b"".join(batch([key], base_offset=offset) for offset, key in enumerate(keys))

@@ -1,4 +1,4 @@
-"""Control batches: how a transaction ended, and what is no marker or a damaged one."""
+"""Control batches: how a transaction ended, and batches that are damaged or not markers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ def marker(key: bytes, value: bytes | None, *, attributes: int = KIND, codec: in
 
 
 @pytest.mark.parametrize(("kind", "is_commit"), [(0, False), (1, True)])
-def test_a_marker_tells_how_a_transaction_ended_and_who_said_so(kind: int, is_commit: bool) -> None:
+def test_marker_gives_outcome_and_coordinator_epoch(kind: int, is_commit: bool) -> None:
     raw = marker(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 17))
 
     assert decode_end_marker(raw) == EndMarker(is_commit, 17)
 
 
-def test_a_control_record_of_another_type_ends_nothing() -> None:
-    """Goal: brokers write other control records, too, such as a change of the leader (2) in Raft's log."""
+def test_control_record_of_another_type_is_not_a_marker() -> None:
+    """Goal: brokers write other control records, too, such as Raft's change of leader (2)."""
     assert decode_end_marker(marker(struct.pack(">hh", 0, 2), b"")) is None
 
 
-def test_a_batch_of_records_and_an_emptied_marker_end_nothing() -> None:
+def test_batch_of_records_and_emptied_marker_are_not_markers() -> None:
     assert decode_end_marker(marker(b"\0\0\0\1", bytes(6), attributes=TRANSACTIONAL)) is None
     assert decode_end_marker(Sketch(attributes=KIND).encode()) is None
 
 
 @pytest.mark.parametrize("taken", [1, 7])
-def test_a_marker_that_is_not_all_there_is_damage(taken: int) -> None:
+def test_truncated_marker_is_damage(taken: int) -> None:
     with pytest.raises(CorruptBatch, match="no whole batch with a record"):
         decode_end_marker(marker(b"\0\0\0\1", bytes(6))[:-taken])
 
 
-def test_a_compressed_marker_is_damage() -> None:
+def test_compressed_marker_is_damage() -> None:
     with pytest.raises(CorruptBatch, match="compressed"):
         decode_end_marker(marker(b"\0\0\0\1", bytes(6), codec=1))
 
@@ -69,14 +69,14 @@ def test_a_compressed_marker_is_damage() -> None:
         "endless number",
     ],
 )
-def test_a_marker_that_does_not_parse_is_damage(body: bytes) -> None:
+def test_marker_that_does_not_parse_is_damage(body: bytes) -> None:
     with pytest.raises(CorruptBatch, match="a control batch that does not parse"):
         decode_end_marker(batch_of(varint(len(body)) + body if body else b"", attributes=KIND))
 
 
 @pytest.mark.parametrize("record_count", [-1, -(2**31), 2, 2**31 - 1])
-def test_a_marker_with_a_count_that_cannot_be_is_damage(record_count: int) -> None:
-    """Goal: whoever believes the count neither waits for records that never come, nor for the end of none."""
+def test_marker_with_impossible_count_is_damage(record_count: int) -> None:
+    """Goal: trusting the count would mean waiting for records that never come, or for an end that never was."""
     raw = with_field(marker(b"\0\0\0\1", bytes(6)), "record_count", record_count)
 
     with pytest.raises(CorruptBatch, match="a control batch that does not parse"):

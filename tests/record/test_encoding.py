@@ -1,4 +1,4 @@
-"""Records to batches: the kernel's bytes are those of batches made by hand, field for field."""
+"""Records encoded to batches: the kernel's bytes equal those of batches built by hand, field for field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from seeklog.record.record import Record
 NO_PRODUCER = (-1, -1, -1)
 LOG_APPEND_TIME = 0x08
 NOW = T + 1000
-# Lengths at which a varint takes one byte more: 2**(7 n - 1), zigzag having doubled them.
+# Lengths at which a varint takes one byte more: 2**(7 n - 1), because zigzag doubles them.
 VARINT_EDGES = sorted({edge + step for n in (1, 2, 3) for edge in [2 ** (7 * n - 1)] for step in (-1, 0, 1)} | {0})
 
 
@@ -44,7 +44,7 @@ def encode(records: list[Record], *, now_ms: int = NOW, base_offset: int = 0, at
 
 
 def records_of(rows: tuple[Row, ...]) -> list[Record]:
-    """The rows as a caller gives them: without offsets."""
+    """The rows as a caller passes them: without offsets."""
     return [
         Record(
             row.value,
@@ -69,22 +69,22 @@ def assert_encodes(rows: tuple[Row, ...]) -> None:
 # ---------------------------------------------------------------- bytes
 
 
-def test_a_batch_is_the_one_made_by_hand() -> None:
+def test_batch_equals_batch_built_by_hand() -> None:
     assert_encodes(SMALL_ROWS)
 
 
 @pytest.mark.parametrize("size", VARINT_EDGES)
-def test_a_value_of_any_length_of_length_is_encoded(size: int) -> None:
+def test_value_with_length_of_any_size_is_encoded(size: int) -> None:
     assert_encodes((Row(bytes(size)), Row(b"next")))
 
 
 @pytest.mark.parametrize("size", VARINT_EDGES)
-def test_a_key_of_any_length_of_length_is_encoded(size: int) -> None:
+def test_key_with_length_of_any_size_is_encoded(size: int) -> None:
     assert_encodes((Row(b"v", bytes(size)), Row(b"next")))
 
 
 @pytest.mark.parametrize("size", VARINT_EDGES)
-def test_a_header_of_any_length_of_length_is_encoded(size: int) -> None:
+def test_header_with_length_of_any_size_is_encoded(size: int) -> None:
     assert_encodes((Row(b"v", None, ((b"h" * size, bytes(size)),)), Row(b"next")))
 
 
@@ -102,8 +102,8 @@ def test_any_number_of_records_is_encoded(count: int) -> None:
 
 @for_each("bits", range(63))
 @for_each("step", [-1, 0, 1])
-def test_a_timestamp_delta_of_any_length_is_encoded(bits: int, step: int) -> None:
-    """Forward and back: 2**62 is the largest delta that both directions have."""
+def test_timestamp_delta_of_any_length_is_encoded(bits: int, step: int) -> None:
+    """Forward and back: 2**62 is the largest delta in both directions."""
     delta = 2**bits + step
     if not 0 <= delta <= 2**62:
         return
@@ -112,7 +112,7 @@ def test_a_timestamp_delta_of_any_length_is_encoded(bits: int, step: int) -> Non
 
 
 @pytest.mark.parametrize("timestamps", [(-1, INT64_MAX), (INT64_MAX, -1)])
-def test_the_widest_span_of_timestamps_comes_back(timestamps: tuple[int, int]) -> None:
+def test_widest_span_of_timestamps_round_trips(timestamps: tuple[int, int]) -> None:
     """The difference needs 65 bits; Java's arithmetic, and so the format, wraps around."""
     raw = encode([Record(b"", timestamp_ms=timestamp) for timestamp in timestamps])
 
@@ -123,12 +123,12 @@ def test_the_widest_span_of_timestamps_comes_back(timestamps: tuple[int, int]) -
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b"", b"v"])
 @pytest.mark.parametrize("header_value", [None, b"", b"h"])
-def test_null_and_empty_are_told_apart(key: bytes | None, value: bytes | None, header_value: bytes | None) -> None:
+def test_null_and_empty_are_distinct(key: bytes | None, value: bytes | None, header_value: bytes | None) -> None:
     assert_encodes((Row(value, key, ((b"h", header_value),)),))
 
 
 @pytest.mark.parametrize("key", [b"\xff", b"ok\x80", b"\xed\xa0\x80", b"\xc3\x28", bytes(range(256))])
-def test_a_header_key_that_is_not_utf8_comes_back_unchanged(key: bytes) -> None:
+def test_header_key_that_is_not_utf8_round_trips(key: bytes) -> None:
     raw = Sketch((Row(b"v", None, ((key, b"1"),)),)).encode()
 
     (record,) = read_all(raw)
@@ -137,7 +137,7 @@ def test_a_header_key_that_is_not_utf8_comes_back_unchanged(key: bytes) -> None:
     assert encode([record]) == raw
 
 
-def test_a_header_key_outside_of_ascii_is_utf8() -> None:
+def test_header_key_outside_ascii_is_utf8() -> None:
     raw = encode([Record(b"v", headers=[("schlüssel", b"1")], timestamp_ms=T)])
 
     assert raw == Sketch((Row(b"v", None, (("schlüssel".encode(), b"1"),)),)).encode()
@@ -147,7 +147,7 @@ def test_a_header_key_outside_of_ascii_is_utf8() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
-def test_a_codec_covers_the_records_and_nothing_else(codec: int) -> None:
+def test_codec_covers_only_the_records(codec: int) -> None:
     rows = consecutive(SMALL_ROWS * 50)
 
     raw = encode(records_of(rows), attributes=codec)
@@ -162,7 +162,7 @@ def test_a_codec_covers_the_records_and_nothing_else(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
-def test_records_come_back_through_every_codec(codec: int) -> None:
+def test_records_round_trip_through_every_codec(codec: int) -> None:
     chance = random.Random(20)
     rows = tuple(Row(chance.randbytes(chance.randrange(300)), b"%d" % number) for number in range(200))
 
@@ -172,7 +172,7 @@ def test_records_come_back_through_every_codec(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_a_codec_that_kafka_does_not_have_is_refused(codec: int) -> None:
+def test_codec_unknown_to_kafka_is_refused(codec: int) -> None:
     with pytest.raises((FormatError, ValueError), match=f"codec {codec}"):
         encode([Record(b"v")], attributes=codec)
 
@@ -181,7 +181,7 @@ def test_a_codec_that_kafka_does_not_have_is_refused(codec: int) -> None:
 
 
 @pytest.mark.id("batch-header-fields")
-def test_every_header_field_stands_in_its_place() -> None:
+def test_every_header_field_is_at_its_position() -> None:
     attributes = 0x10 | 0x20
     raw = encode_records(
         records_of(SMALL_ROWS), NOW, 2**62 + 1, 2**31 - 2, attributes, (2**62 + 3, 2**15 - 4, 2**31 - 5)
@@ -203,27 +203,27 @@ def test_every_header_field_stands_in_its_place() -> None:
     )
 
 
-def test_the_base_timestamp_is_the_first_and_the_largest_may_be_any() -> None:
+def test_base_timestamp_is_the_first_and_maximum_is_anywhere() -> None:
     raw = encode([Record(b"", timestamp_ms=timestamp) for timestamp in (T, T + 9, T - 9)])
 
     assert field_of(raw, "base_timestamp") == T
     assert field_of(raw, "max_timestamp") == T + 9
 
 
-def test_records_without_a_timestamp_get_the_clocks() -> None:
+def test_records_without_timestamp_get_the_time_of_the_clock() -> None:
     raw = encode([Record(b""), Record(b"", timestamp_ms=T), Record(b"")])
 
     assert [record.timestamp_ms for record in read_all(raw)] == [NOW, T, NOW]
 
 
-def test_a_batch_whose_records_have_no_time_has_none() -> None:
+def test_batch_without_record_times_has_no_time() -> None:
     raw = encode([Record(b"", timestamp_ms=-1)] * 2)
 
     assert field_of(raw, "max_timestamp") == -1
     assert [record.timestamp_ms for record in read_all(raw)] == [-1, -1]
 
 
-def test_with_append_time_every_record_gets_the_clocks() -> None:
+def test_append_time_gives_every_record_the_time_of_the_clock() -> None:
     raw = encode([Record(b""), Record(b"", timestamp_ms=T)], attributes=LOG_APPEND_TIME)
 
     assert field_of(raw, "attributes") == LOG_APPEND_TIME
@@ -253,14 +253,14 @@ def test_one_record_is_encoded_as_a_batch_of_one(row: Row, attributes: int, time
 
 @pytest.mark.parametrize("size", [size for size in VARINT_EDGES if size < 10_000])
 @pytest.mark.parametrize("header_count", [0, 1, 64])
-def test_the_bound_of_a_record_holds_and_is_close(size: int, header_count: int) -> None:
+def test_bound_of_a_record_holds_and_is_close(size: int, header_count: int) -> None:
     record = Record(bytes(size), key=bytes(size), headers=(("h" * size, bytes(size)),) * header_count)
     taken = len(encode([Record(b"")] * 3 + [record])) - len(encode([Record(b"")] * 3))
 
     assert taken <= record_bound(record) <= taken + 22
 
 
-def test_headers_are_encoded_by_themselves() -> None:
+def test_headers_are_encoded_separately() -> None:
     assert encode_headers((("trace", b"1"), ("none", None))) == header_bytes([(b"trace", b"1"), (b"none", None)])
 
 
@@ -271,7 +271,7 @@ NOT_BYTES = ["text", 5, 1.5, bytearray(b"v"), memoryview(b"v"), ["v"], True]
 
 @pytest.mark.parametrize("wrong", NOT_BYTES, ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize("name", ["value", "key"])
-def test_a_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: Any) -> None:
+def test_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: Any) -> None:
     record = Record(**{"value": b"v", name: wrong})
 
     with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None, not {type(wrong).__name__}"):
@@ -287,7 +287,7 @@ def test_a_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: A
     [("h", "text"), ("h", 5), (b"h", b"1"), (5, b"1"), (None, b"1"), "ht", ("h",), ("h", b"1", b"2"), ["h", b"1"], 5],
     ids=repr,
 )
-def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
+def test_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
     with pytest.raises(InvalidRecord, match="header"):
         encode([Record(b"v", headers=[header])])
     with pytest.raises(InvalidRecord, match="header"):
@@ -295,40 +295,40 @@ def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [5, 1.5, True], ids=repr)
-def test_headers_that_are_no_sequence_are_refused(headers: Any) -> None:
+def test_headers_that_are_not_a_sequence_are_refused(headers: Any) -> None:
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
         Record(b"v", headers=headers)
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
         encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
 
 
-def test_a_header_key_that_cannot_be_written_is_refused() -> None:
-    """A lone surrogate is no text, and stands for no byte either."""
+def test_header_key_that_cannot_be_written_is_refused() -> None:
+    """A lone surrogate is not text, and does not escape a byte either."""
     with pytest.raises(InvalidRecord, match="header"):
         encode([Record(b"v", headers=[("\ud800", b"1")])])
 
 
 @pytest.mark.parametrize("item", [b"v", None, ("v",), "text"], ids=repr)
-def test_an_item_that_is_no_record_is_refused_by_its_place(item: Any) -> None:
+def test_item_that_is_not_a_record_is_refused_by_index(item: Any) -> None:
     with pytest.raises(InvalidRecord, match="item 1 is"):
         encode([Record(b"v"), item])
 
 
-def test_a_batch_of_nothing_is_refused() -> None:
+def test_empty_batch_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="at least one record"):
         encode([])
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, 2**63, "1", True, 1.0])
-def test_a_single_record_with_a_wrong_timestamp_is_refused(timestamp_ms: Any) -> None:
+def test_single_record_with_a_wrong_timestamp_is_refused(timestamp_ms: Any) -> None:
     with pytest.raises(InvalidRecord, match="timestamp_ms"):
         encode_one(b"v", None, (), timestamp_ms, NOW, 0, 0, 0)
 
 
-# ---------------------------------------------------------------- batches that move without being decoded
+# ---------------------------------------------------------------- batches copied without decoding
 
 
-def test_a_stamp_changes_offset_and_epoch_and_nothing_else() -> None:
+def test_stamp_changes_only_offset_and_epoch() -> None:
     first, second = SMALL.encode(), Sketch((Row(delta=6),)).encode()
 
     stamped = stamp(first + second, 1000, 77)
@@ -341,7 +341,7 @@ def test_a_stamp_changes_offset_and_epoch_and_nothing_else() -> None:
     assert check_batches(stamped, LIMIT) == (2, 4 + 7)
 
 
-def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
+def test_append_time_is_stamped_on_every_batch_with_a_new_crc() -> None:
     raw = SMALL.encode() + Sketch(SMALL_ROWS, base_offset=44, attributes=0x10).encode()
 
     stamped = stamp_append_time(raw, NOW)
@@ -355,8 +355,8 @@ def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 60, 61, len(SMALL.encode()) - 1])
-def test_what_is_no_whole_batch_is_not_stamped(size: int) -> None:
-    """Goal: who has checked nothing before gets an error, and nothing is written outside of the bytes."""
+def test_incomplete_batch_is_not_stamped(size: int) -> None:
+    """Goal: unchecked bytes raise an error, and nothing is written outside the buffer."""
     raw = SMALL.encode()
     for wrong in (raw + raw[:size], raw + bytes(size)):
         with pytest.raises(CorruptBatch, match="no whole batch") as caught:
@@ -368,8 +368,8 @@ def test_what_is_no_whole_batch_is_not_stamped(size: int) -> None:
             check_keyed(Sketch([Row(key=b"k")]).encode() + wrong[len(raw) :], LIMIT)
 
 
-def test_a_batch_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -> None:
-    """Zeros that no memory stands behind: nobody looks at them."""
+def test_batch_past_two_gigabytes_is_refused_before_copying() -> None:
+    """Zeros without memory behind them: nothing reads them."""
     half = bytes(2**30)
     with pytest.raises(RecordTooLarge, match="record 1 takes the batch past 2 GiB"):
         encode_records([Record(half), Record(half)], T, 0, 0, 0, (-1, -1, -1))
@@ -377,14 +377,14 @@ def test_a_batch_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -
         encode_one(half, half, (), None, T, 0, 0, 0)
 
 
-def test_the_check_of_batches_counts_them_and_the_offsets_they_span() -> None:
+def test_batch_check_counts_batches_and_offsets() -> None:
     empty = batch_of(b"", record_count=0, last_delta=9)
 
     assert check_batches(SMALL.encode() + empty, LIMIT) == (2, 14)
     assert check_batches(b"", LIMIT) == (0, 0)
 
 
-def test_the_check_of_batches_refuses_one_over_the_limit() -> None:
+def test_batch_check_refuses_batch_over_the_limit() -> None:
     raw = SMALL.encode()
 
     assert check_batches(raw, len(raw))[0] == 1
@@ -393,7 +393,7 @@ def test_the_check_of_batches_refuses_one_over_the_limit() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> None:
+def test_batch_check_refuses_older_format_by_name(magic: int) -> None:
     raw = SMALL.encode()
 
     with pytest.raises(UnsupportedMagic, match=f"magic {magic}") as caught:
@@ -404,7 +404,7 @@ def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> Non
 
 @pytest.mark.id("batch-prefixes")
 @for_each("size", range(1, len(SMALL.encode())))
-def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
+def test_batch_check_refuses_every_prefix(size: int) -> None:
     raw = SMALL.encode()
 
     with pytest.raises(CorruptBatch) as caught:
@@ -414,7 +414,7 @@ def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_the_check_of_batches_refuses_a_codec_that_nobody_could_read(codec: int) -> None:
+def test_batch_check_refuses_unknown_codec(codec: int) -> None:
     with pytest.raises(FormatError, match=f"codec {codec}"):
         check_batches(batch_of(b"", attributes=codec), LIMIT)
 
@@ -422,8 +422,8 @@ def test_the_check_of_batches_refuses_a_codec_that_nobody_could_read(codec: int)
 # ---------------------------------------------------------------- stamping
 
 
-def test_batches_of_any_size_are_stamped_one_behind_the_other() -> None:
-    """Goal: where a batch begins is found from the one before it, wherever that stands."""
+def test_consecutive_batches_of_any_size_are_stamped() -> None:
+    """Goal: the start of a batch is found from the one before it, at any position."""
     sizes = [*range(1, 30), 200, 3]
     raws = [encode([Record(bytes(size))] * (1 + size % 3)) for size in sizes]
 

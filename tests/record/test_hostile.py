@@ -1,7 +1,7 @@
-"""Bytes from an enemy or a broken disk: only declared errors, no claim believed, and both decoders agree.
+"""Bytes from an attacker or a broken disk: only declared errors, no trusted claims, and both decoders agree.
 
-Everything here is done with the CRC made right again (`seal`), so that the damage meets the checks behind it;
-the tests of plain flips and truncations leave the CRC alone.
+The CRC is made valid again (`seal`), so that the damage reaches the checks behind it. The tests of plain flips and
+truncations leave the CRC alone.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from seeklog.record.segment_state import SegmentState
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
 RAW = SMALL.encode()
 Outcome = tuple[Any, ...]
-# What a decoder may ever hold of a batch of a few hundred bytes; a believed claim would be 2 GB.
+# The most memory for a batch of a few hundred bytes; a trusted claim would take 2 GB.
 MEMORY_BYTES = 1 << 20
 
 
 def outcome(read: Callable[[], Any]) -> Outcome:
-    """Return what a reader gave, or the error of damaged bytes that it raised; no other is one of a reader's."""
+    """Return the result of a reader, or its error for damaged bytes; any other error fails the test."""
     try:
         return ("ok", read())
     except CorruptionError as error:
@@ -79,7 +79,7 @@ def by_records(raw: bytes, start: int, stop: int, limit: int) -> tuple[int, int,
 
 
 def assert_agreement(raw: bytes, *, start: int = -(2**63), stop: int = INT64_MAX, limit: int = LIMIT) -> Outcome:
-    """Records and columns give the same, or fail with the same error at the same place."""
+    """Records and columns give the same result, or fail with the same error at the same position."""
     records = outcome(lambda: by_records(raw, start, stop, limit))
     columns = outcome(lambda: read_columns(raw, start=start, stop=stop, limit=limit))
     assert records == columns, raw.hex()
@@ -87,7 +87,7 @@ def assert_agreement(raw: bytes, *, start: int = -(2**63), stop: int = INT64_MAX
 
 
 def walk_all(raw: bytes) -> None:
-    """Let every other reader of batches loose on the bytes."""
+    """Run every other reader of batches on the bytes."""
     for contiguous in (True, False):
         outcome(partial(skip_batches, raw, 0, 0, 40, INT64_MAX, contiguous))
         end, _ = walk_batches(raw, 40, contiguous)
@@ -114,7 +114,7 @@ def walk_all(raw: bytes) -> None:
 
 @pytest.mark.id("hostile-truncation")
 @by_codec
-def test_every_truncation_of_a_batch_is_a_batch_that_is_not_all_there(codec: int) -> None:
+def test_every_truncated_batch_counts_as_incomplete(codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
 
     for size in range(len(raw)):
@@ -123,7 +123,7 @@ def test_every_truncation_of_a_batch_is_a_batch_that_is_not_all_there(codec: int
 
 
 @pytest.mark.id("batch-bits-flipped")
-def test_no_single_bit_of_a_batch_flips_in_silence() -> None:
+def test_no_single_bit_flip_goes_unnoticed() -> None:
     """The CRC does not cover the first 21 bytes: offsets must follow, and a length must fit."""
     for bit, flipped in flips(RAW):
         out: list[Record] = []
@@ -133,13 +133,13 @@ def test_no_single_bit_of_a_batch_flips_in_silence() -> None:
         except CorruptionError:
             assert name != "leader_epoch", bit
             continue
-        if name == "leader_epoch":  # no reader looks at it
+        if name == "leader_epoch":  # no reader uses it
             assert out == SMALL.records(), bit
         else:
             assert (end, out, name) == (0, [], "batch_length"), bit
 
 
-def test_no_single_bit_flip_brings_a_reader_down() -> None:
+def test_no_single_bit_flip_crashes_a_reader() -> None:
     for _, flipped in flips(RAW):
         assert_agreement(flipped)
         walk_all(flipped)
@@ -149,7 +149,7 @@ def test_no_single_bit_flip_brings_a_reader_down() -> None:
 
 
 @pytest.mark.id("hostile-bits-right-crc")
-def test_every_bit_flip_with_a_right_crc_is_an_error_or_a_record() -> None:
+def test_every_bit_flip_with_valid_crc_gives_an_error_or_a_record() -> None:
     for _, flipped in flips(RAW):
         sealed = seal(flipped)
         assert_agreement(sealed)
@@ -157,7 +157,7 @@ def test_every_bit_flip_with_a_right_crc_is_an_error_or_a_record() -> None:
 
 
 @by_codec
-def test_every_bit_flip_of_a_compressed_body_is_an_error_or_a_record(codec: int) -> None:
+def test_every_bit_flip_in_compressed_body_gives_an_error_or_a_record(codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
 
     for bit, flipped in flips(raw):
@@ -167,7 +167,7 @@ def test_every_bit_flip_of_a_compressed_body_is_an_error_or_a_record(codec: int)
 
 @by_codec
 def test_every_truncation_of_the_records_is_an_error(codec: int) -> None:
-    """The batch says that it is as long as it is; its records are not all there."""
+    """The batch has its full length; its records are incomplete."""
     body = SMALL.body()
 
     for size in range(len(body)):
@@ -178,7 +178,7 @@ def test_every_truncation_of_the_records_is_an_error(codec: int) -> None:
 @pytest.mark.id("hostile-header-fields")
 @pytest.mark.parametrize("name", FIELDS)
 @by_codec
-def test_any_value_in_any_header_field_is_an_error_or_a_record(name: str, codec: int) -> None:
+def test_any_value_in_any_header_field_gives_an_error_or_a_record(name: str, codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
 
     for value in edge_values(FIELDS[name][1]):
@@ -191,8 +191,8 @@ def test_any_value_in_any_header_field_is_an_error_or_a_record(name: str, codec:
 
 @pytest.mark.parametrize("count", [-1, -INT32_MAX - 1, 4, 5, INT32_MAX])
 @by_codec
-def test_a_record_count_that_cannot_be_is_refused(count: int, codec: int) -> None:
-    """The last delta of 3 allows four records at most, and three are there."""
+def test_impossible_record_count_is_refused(count: int, codec: int) -> None:
+    """The last delta of 3 allows four records at most, and there are three."""
     raw = seal(with_field(Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode(), "record_count", count))
 
     assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
@@ -200,14 +200,14 @@ def test_a_record_count_that_cannot_be_is_refused(count: int, codec: int) -> Non
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 @by_codec
-def test_fewer_records_than_there_are_is_damage_too(count: int, codec: int) -> None:
+def test_record_count_below_the_records_is_damage(count: int, codec: int) -> None:
     raw = seal(with_field(Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode(), "record_count", count))
 
     assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
 
 
 @pytest.mark.parametrize("delta", [-1, -INT32_MAX - 1, 0, 1, 2])
-def test_a_last_delta_below_the_records_is_refused(delta: int) -> None:
+def test_last_delta_below_the_records_is_refused(delta: int) -> None:
     raw = seal(with_field(RAW, "last_delta", delta))
 
     assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
@@ -215,7 +215,7 @@ def test_a_last_delta_below_the_records_is_refused(delta: int) -> None:
 
 @pytest.mark.parametrize("base_offset", [INT64_MAX - 3, INT64_MAX - 2, INT64_MAX - 1, INT64_MAX])
 def test_offsets_past_the_last_possible_one_are_refused(base_offset: int) -> None:
-    """The batch spans four offsets, and the one behind it must be a number too."""
+    """The batch spans four offsets, and the next offset must be a number too."""
     raw = Sketch(SMALL_ROWS, base_offset=base_offset).encode()
 
     assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
@@ -224,7 +224,7 @@ def test_offsets_past_the_last_possible_one_are_refused(base_offset: int) -> Non
 @pytest.mark.parametrize(
     ("base_timestamp", "delta"), [(-100, 0), (-2, 0), (0, -2), (INT64_MAX, 1), (INT64_MAX, INT64_MAX)]
 )
-def test_a_timestamp_that_cannot_be_is_refused_by_both_decoders(base_timestamp: int, delta: int) -> None:
+def test_impossible_timestamp_is_refused_by_both_decoders(base_timestamp: int, delta: int) -> None:
     """Below -1, or past 64 bits and so below -1 by Java's arithmetic."""
     body = record_body(timestamp_delta=delta)
     raw = batch_of(varint(len(body)) + body, base_timestamp=base_timestamp)
@@ -234,7 +234,7 @@ def test_a_timestamp_that_cannot_be_is_refused_by_both_decoders(base_timestamp: 
 
 @pytest.mark.parametrize("field", ["record_count", "last_delta"])
 @pytest.mark.parametrize("value", [-1, 2, INT32_MAX])
-def test_a_control_batch_with_counts_that_cannot_be_is_judged_alike(field: str, value: int) -> None:
+def test_both_decoders_agree_on_control_batch_with_impossible_counts(field: str, value: int) -> None:
     marker = Sketch((Row(b"\0\0\0\0\0\0", b"\0\0\0\1"),), attributes=0x30).encode()
 
     assert_agreement(seal(with_field(marker, field, value)))
@@ -246,7 +246,7 @@ def test_a_control_batch_with_counts_that_cannot_be_is_judged_alike(field: str, 
 @pytest.mark.id("hostile-varint")
 @for_each("what", VARINTS)
 @for_each("place", PLACES)
-def test_a_hostile_varint_is_refused_in_every_place(place: str, what: str) -> None:
+def test_hostile_varint_is_refused_in_every_field(place: str, what: str) -> None:
     raw = PLACES[place](VARINTS[what][0])
 
     found = assert_agreement(raw)
@@ -260,7 +260,7 @@ def test_a_hostile_varint_is_refused_in_every_place(place: str, what: str) -> No
 @for_each("place", PLACES)
 @for_each("what", [name for name, (_, value) in VARINTS.items() if value is not None])
 @by_codec
-def test_a_hostile_varint_is_refused_inside_a_compressed_body(place: str, what: str, codec: int) -> None:
+def test_hostile_varint_is_refused_inside_a_compressed_body(place: str, what: str, codec: int) -> None:
     plain = PLACES[place](VARINTS[what][0])
 
     found = assert_agreement(batch_of(plain[HEADER_SIZE:], codec=codec))
@@ -272,8 +272,8 @@ def test_a_hostile_varint_is_refused_inside_a_compressed_body(place: str, what: 
 
 
 @for_each("padding", range(1, 10))
-def test_a_varint_that_is_longer_than_need_be_is_read(padding: int) -> None:
-    """Java reads them too; ten bytes are the most."""
+def test_varint_with_padding_is_read(padding: int) -> None:
+    """Java reads them too; the maximum is ten bytes."""
     long_two = b"\x84" + b"\x80" * (padding - 1) + b"\x00"
 
     (record,) = read_all(one_record(record_body(key=long_two + b"ab")))
@@ -281,7 +281,7 @@ def test_a_varint_that_is_longer_than_need_be_is_read(padding: int) -> None:
     assert record.key == b"ab"
 
 
-def test_a_record_of_no_bytes_is_refused() -> None:
+def test_record_of_zero_bytes_is_refused() -> None:
     assert assert_agreement(batch_of(varint(0) + bytes(7))) == ("error", "CorruptBatch", 0)
 
 
@@ -293,21 +293,21 @@ def test_offsets_inside_a_batch_must_grow(deltas: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"\1", b"\0\0", bytes(100)])
-def test_bytes_behind_the_headers_of_a_record_are_damage(extra: bytes) -> None:
+def test_bytes_after_the_headers_of_a_record_are_damage(extra: bytes) -> None:
     assert assert_agreement(one_record(record_body() + extra)) == ("error", "CorruptBatch", 0)
     with_header = record_body(headers=header_bytes([(b"h", b"1")])) + extra
     assert assert_agreement(one_record(with_header)) == ("error", "CorruptBatch", 0)
 
 
 @for_each("size", range(4))
-def test_bytes_behind_a_record_without_headers_are_damage_however_many(size: int) -> None:
-    """Goal: the short way for records without headers is no way around the check, wherever they are in the batch."""
+def test_any_bytes_after_a_record_without_headers_are_damage(size: int) -> None:
+    """Goal: the fast path for records without headers does not skip the check, anywhere in the batch."""
     for more in range(1, 140):
         raw = one_record(record_body(value=varint(size) + bytes(size)) + bytes(more))
         assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
 
 
-def test_bytes_behind_the_last_record_are_damage() -> None:
+def test_bytes_after_last_record_are_damage() -> None:
     assert assert_agreement(batch_of(SMALL.body() + b"\0", record_count=3, last_delta=3)) == (
         "error",
         "CorruptBatch",
@@ -319,9 +319,9 @@ def test_bytes_behind_the_last_record_are_damage() -> None:
 
 
 @pytest.mark.id("hostile-claims-cost-nothing")
-def test_no_claim_in_a_batch_is_paid_for_in_memory() -> None:
+def test_no_claim_in_a_batch_costs_memory() -> None:
     batches = list(overclaiming_batches())
-    assert_agreement(RAW)  # what is allocated once and kept is no part of the measure
+    assert_agreement(RAW)  # memory allocated once and kept must not count
     tracemalloc.start()
     try:
         for raw in batches:
@@ -397,14 +397,14 @@ def test_records_and_columns_agree_on_every_damaged_batch(
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_an_error_or_nothing(data: bytes) -> None:
+def test_any_bytes_give_an_error_or_no_records(data: bytes) -> None:
     kind, *rest = assert_agreement(data)
 
     assert kind == "error" or rest[0][2] == []
     walk_all(data)
 
 
-def test_a_hostile_batch_does_not_hide_the_one_before_it() -> None:
+def test_hostile_batch_does_not_hide_the_one_before_it() -> None:
     out: list[Record] = []
     with pytest.raises(CorruptBatch):
         read_records(

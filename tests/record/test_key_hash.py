@@ -25,25 +25,25 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("size", VECTORS)
-def test_the_published_vectors_come_out(size: int) -> None:
+def test_published_vectors_match(size: int) -> None:
     first, second = hash_key(bytes(range(size)), SECRET)
     assert (first.to_bytes(8, "little") + second.to_bytes(8, "little")).hex() == VECTORS[size]
 
 
-def test_both_kernels_hash_alike(twin) -> None:  # noqa: F811
+def test_both_kernels_hash_the_same(twin) -> None:  # noqa: F811
     rng = random.Random(5)
     for size in [*range(40), 255, 256, 257, 1000]:
         key, secret = rng.randbytes(size), rng.randbytes(16)
         assert hash_key(key, secret) == twin.hash_key(key, secret)
 
 
-def test_without_a_secret_the_fixed_one_is_taken() -> None:
+def test_fixed_secret_is_the_default() -> None:
     assert hash_key(b"key") == hash_key(b"key", FIXED_SECRET)
     assert hash_key(b"key") != hash_key(b"key", SECRET)
 
 
 @pytest.mark.parametrize("size", [0, 15, 17, 32])
-def test_a_secret_of_another_size_is_refused(size: int) -> None:
+def test_secret_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"16 bytes, not {size}"):
         hash_key(b"key", bytes(size))
 
@@ -60,7 +60,7 @@ JAVA_HASHES = {
 
 
 @pytest.mark.parametrize("key", JAVA_HASHES)
-def test_a_key_goes_where_java_puts_it(key: bytes) -> None:
+def test_key_gets_the_same_hash_as_in_java(key: bytes) -> None:
     assert murmur2(key) == JAVA_HASHES[key] % 2**32
     for count in (1, 2, 7, 1000):
         assert partition_of(key, count) == (JAVA_HASHES[key] % 2**31) % count

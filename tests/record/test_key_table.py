@@ -1,4 +1,4 @@
-"""Keys collected from batches, encoded in the order of their hashes, and found again."""
+"""Keys collected from batches, encoded in the order of their hashes, and looked up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keys_of(count: int) -> list[bytes]:
 
 
 def batches_of(keys: list[bytes | None], *, per_batch: int = 100, codec: int = 0) -> bytes:
-    """Return batches that hold one record for each key, from the base offset on."""
+    """Return batches that contain one record for each key, from the base offset on."""
     return b"".join(
         Sketch(
             [Row(key=key, delta=delta) for delta, key in enumerate(keys[start : start + per_batch])],
@@ -49,7 +49,7 @@ def entries_of(table: KeyTable) -> KeyEntries:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_last_offset_of_every_key_is_found(codec: int) -> None:
+def test_last_offset_of_every_key_is_found(codec: int) -> None:
     chance = random.Random(7)
     keys: list[bytes | None] = [chance.choice([None, b"", b"k%d" % chance.randrange(300)]) for _ in range(2000)]
     latest = {key: number for number, key in enumerate(keys) if key is not None}
@@ -62,7 +62,7 @@ def test_the_last_offset_of_every_key_is_found(codec: int) -> None:
         assert entries.offsets_of(hash_key(key)[0]) == (number,)
 
 
-def test_keys_that_are_not_there_are_not_found() -> None:
+def test_missing_keys_are_not_found() -> None:
     table = table_of(batches_of(keys_of(500)))
     entries = entries_of(table)
     for number in range(500):
@@ -71,8 +71,8 @@ def test_keys_that_are_not_there_are_not_found() -> None:
         assert entries.offsets_of(first) == ()
 
 
-def test_the_hashes_come_out_in_order_through_every_growth_of_the_table() -> None:
-    """Goal: also those that found no slot before the end of the table, and with each count of keys near a growth."""
+def test_hashes_are_sorted_through_every_growth_of_the_table() -> None:
+    """Goal: including hashes that wrapped around the end of the table, and key counts close to a growth."""
     for count in [0, 1, 47, 48, 49, 95, 96, 97, 191, 192, 193, 700]:
         table = table_of(batches_of(keys_of(count)))
         data = bytes(table.encode(HEAD))
@@ -83,8 +83,8 @@ def test_the_hashes_come_out_in_order_through_every_growth_of_the_table() -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 40])
-def test_keys_that_find_no_slot_before_the_end_of_the_table_come_out_in_order_too(count: int) -> None:
-    """Goal: all of them want the last of the 64 slots that a table begins with, and all but one stand at its start."""
+def test_keys_that_wrap_around_the_table_are_sorted_too(count: int) -> None:
+    """Goal: all keys want the last of the 64 initial slots, so all but one wrap around to the start."""
     numbered = (b"late-%d" % number for number in range(10**6))
     keys = [
         key for key, _ in zip((key for key in numbered if hash_key(key)[0] >> 58 == 63), range(count), strict=False)
@@ -101,27 +101,27 @@ def test_keys_that_find_no_slot_before_the_end_of_the_table_come_out_in_order_to
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])
-def test_an_encoded_table_has_the_documented_size(count: int) -> None:
-    """A block of the filter has 32 bytes, a hash 8 and an offset 4: docs/format tells readers so."""
+def test_encoded_table_has_the_documented_size(count: int) -> None:
+    """A block of the filter has 32 bytes, a hash 8 and an offset 4, as docs/format says."""
     keys = keys_of(count)
     table = table_of(batches_of(list(keys)))
 
     assert FILTER_BLOCK_SIZE == 32
     assert len(table.encode(HEAD)) == len(HEAD) + 32 * filter_block_count(count) + (8 + 4) * count
     assert entries_of(table).size_bytes == len(table.encode(HEAD))
-    # Nothing behind the last hash is taken for another one, though nothing at all need be there.
+    # Bytes after the last hash are not taken for another hash.
     assert [entries_of(table).offsets_of(hash_key(key)[0]) for key in keys] == [(place,) for place in range(count)]
 
 
 @pytest.mark.id("key-filter-false-positives")
-def test_no_more_than_one_stranger_in_a_thousand_passes_the_filter() -> None:
+def test_filter_passes_at_most_one_foreign_key_in_a_thousand() -> None:
     entries = entries_of(table_of(batches_of(keys_of(MANY))))
     assert all(entries.may_hold(hash_key(key)[0]) for key in keys_of(MANY))
     passed = sum(entries.may_hold(hash_key(b"stranger-%d" % number)[0]) for number in range(5 * MANY))
     assert passed <= 5 * MANY / 1000
 
 
-def test_two_keys_with_one_hash_are_both_kept_the_newer_first() -> None:
+def test_two_keys_with_the_same_hash_are_kept_newer_first() -> None:
     assert hash_key(TWINS[0])[0] == hash_key(TWINS[1])[0]
     assert hash_key(TWINS[0])[1] != hash_key(TWINS[1])[1]
     for order in [(0, 1), (1, 0), (0, 1, 0), (1, 0, 1)]:
@@ -133,7 +133,7 @@ def test_two_keys_with_one_hash_are_both_kept_the_newer_first() -> None:
         assert [table.offset_of(*hash_key(key)) - BASE for key in TWINS] == [latest[key] for key in TWINS]
 
 
-def test_batches_that_end_at_or_above_the_stop_are_left() -> None:
+def test_batches_that_end_at_or_above_the_stop_are_ignored() -> None:
     raw = batches_of(keys_of(30), per_batch=10)
     for stop, taken in [(9, 0), (10, 1), (19, 1), (20, 2), (30, 3)]:
         table = KeyTable(BASE)
@@ -141,7 +141,7 @@ def test_batches_that_end_at_or_above_the_stop_are_left() -> None:
         assert (table.count, table.next_offset) == (10 * taken, BASE + 10 * taken)
 
 
-def test_a_batch_that_is_not_all_there_waits() -> None:
+def test_incomplete_batch_waits() -> None:
     raw = batches_of(keys_of(20), per_batch=10)
     table = KeyTable(BASE)
     assert table.add(raw[:-1], 0, True, INT64_MAX, LIMIT) == len(raw) // 2
@@ -149,12 +149,12 @@ def test_a_batch_that_is_not_all_there_waits() -> None:
     assert table.count == 20
 
 
-def test_control_batches_hold_no_keys() -> None:
+def test_control_batches_add_no_keys() -> None:
     table = table_of(Sketch([Row(key=b"marker")], base_offset=BASE, attributes=0x20).encode())
     assert (table.count, table.next_offset) == (0, BASE + 1)
 
 
-def test_damage_is_named_with_its_place() -> None:
+def test_damage_is_reported_with_its_position() -> None:
     raw = batches_of(keys_of(10))
     with pytest.raises(CorruptBatch) as caught:
         KeyTable(BASE).add(raw[:-1] + b"?", 77, True, INT64_MAX, LIMIT)
@@ -172,7 +172,7 @@ def test_entries_that_cannot_fit_are_refused(blocks: int, count: int) -> None:
         KeyEntries(bytes(12 + 32 + 11), head_size=12, blocks=blocks, count=count)
 
 
-def test_a_table_that_is_not_sorted_gives_an_answer_and_no_error() -> None:
+def test_unsorted_table_gives_an_answer_without_error() -> None:
     chance = random.Random(3)
     for count in range(40):
         data = b"\xff" * 32 * filter_block_count(count) + chance.randbytes(12 * count)
@@ -181,7 +181,7 @@ def test_a_table_that_is_not_sorted_gives_an_answer_and_no_error() -> None:
             assert len(entries.offsets_of(chance.getrandbits(64))) <= 1
 
 
-def test_both_kernels_keep_and_find_alike(twin: ModuleType) -> None:  # noqa: F811
+def test_both_kernels_store_and_find_the_same(twin: ModuleType) -> None:  # noqa: F811
     raw = batches_of(keys_of(1000))
     mine, other = table_of(raw), twin.KeyTable(BASE)
     assert other.add(raw, 0, True, INT64_MAX, LIMIT) == len(raw)

@@ -23,7 +23,7 @@ def table_of(entries: list[tuple[int, int]], entry: struct.Struct) -> bytes:
 
 @pytest.mark.parametrize("entry", [OFFSETS, TIMES], ids=["offsets", "times"])
 @for_each("count", range(20))
-def test_the_floor_is_the_last_entry_at_or_below_the_target(entry: struct.Struct, count: int) -> None:
+def test_floor_is_the_last_entry_at_or_below_the_target(entry: struct.Struct, count: int) -> None:
     table = table_of([(10 + 3 * number, number) for number in range(count)], entry)
 
     for target in range(75):
@@ -32,11 +32,11 @@ def test_the_floor_is_the_last_entry_at_or_below_the_target(entry: struct.Struct
 
 
 @pytest.mark.parametrize("entry", [OFFSETS, TIMES], ids=["offsets", "times"])
-def test_of_equal_entries_the_last_is_the_floor(entry: struct.Struct) -> None:
+def test_floor_of_equal_entries_is_the_last(entry: struct.Struct) -> None:
     assert floor_entry(table_of([(5, 0), (5, 1), (5, 2), (6, 3)], entry), entry.size, entry is TIMES, 5) == 2
 
 
-def test_fields_are_signed_and_whole() -> None:
+def test_fields_are_signed_and_compared_whole() -> None:
     times = [-(2**63), -1, 0, 2**31, 2**32 - 1, 2**32, INT64_MAX]
     table = table_of([(time, 0) for time in times], TIMES)
     for number, time in enumerate(times):
@@ -51,14 +51,14 @@ def test_fields_are_signed_and_whole() -> None:
 
 
 @for_each("extra", range(8))
-def test_a_broken_last_entry_is_not_looked_at(extra: int) -> None:
+def test_incomplete_last_entry_is_ignored(extra: int) -> None:
     table = table_of([(1, 0), (2, 0)], OFFSETS) + bytes(extra)
 
     assert floor_entry(table, 8, False, 100) == 1
     assert entries_around(table, 1) == (1, 0, 2, 0)
 
 
-def test_a_table_that_is_not_sorted_gives_some_entry() -> None:
+def test_unsorted_table_gives_some_entry() -> None:
     for order in itertools.permutations([1, 2, 3, 4]):
         table = table_of([(offset, 0) for offset in order], OFFSETS)
         for target in range(6):
@@ -76,8 +76,8 @@ def test_any_buffer_is_a_table(tmp_path: Path) -> None:
             assert entries_around(buffer, 3) == (1, 10, 5, 20)
 
 
-def test_a_table_may_grow_after_a_search() -> None:
-    """The search lets its buffer go, else a bytearray could not be lengthened any more."""
+def test_table_may_grow_after_a_search() -> None:
+    """The search releases its buffer; otherwise a bytearray could not grow."""
     table = bytearray(table_of([(1, 0)], OFFSETS))
     floor_entry(table, 8, False, 1)
     entries_around(table, 1)
@@ -88,7 +88,7 @@ def test_a_table_may_grow_after_a_search() -> None:
 
 
 @for_each("count", range(8))
-def test_the_entries_around_an_offset_are_its_floor_and_the_next(count: int) -> None:
+def test_entries_around_an_offset_are_floor_and_next(count: int) -> None:
     entries = [(10 + 3 * number, 100 * number) for number in range(count)]
     table = table_of(entries, OFFSETS)
 

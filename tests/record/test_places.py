@@ -1,4 +1,4 @@
-"""Damage is named by its byte, whoever meets it: in the second or third batch of what was read somewhere in a file."""
+"""Errors give the byte of the damage, in the second or third batch of a read from anywhere in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seeklog.record.segment_state import SegmentState
 
 MANY = 2**62
 SECRET = bytes(range(16))
-# Of sizes that have bits of all kinds, so that no other sum than the right one comes out right.
+# Sizes with varied bits, so that no wrong sum gives the right result.
 SKETCHES = (
     Sketch((Row(b"first", b"a", (), T, 0),), base_offset=40),
     Sketch((Row(b"second value", b"bb", ((b"h", b"1"),), T, 0), Row(None, b"a", (), T + 1, 1)), base_offset=41),
@@ -80,12 +80,12 @@ def flipped(raw: bytes) -> bytes:
 
 
 def with_compressed_damage(raw: bytes) -> bytes:
-    """A batch of the same offsets whose body expands to what is no record."""
+    """A batch with the same offsets whose body expands to bytes that are not a record."""
     fields = {name: field_of(raw, name) for name in ("base_offset", "last_delta", "record_count")}
     return batch_of(b"\x7f" + bytes(20), codec=GZIP, **fields)
 
 
-# What every walk must meet, and what those that decode records must.
+# The damage that every walk must find, and the damage that decoding walks must find.
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], frozenset[str]]] = {
     "magic": (lambda raw: with_field(raw, "magic", 1), frozenset(WALKS)),
     "length": (lambda raw: with_field(raw, "batch_length", 48), frozenset(WALKS)),
@@ -106,8 +106,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], frozenset[str]]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("walk", WALKS)
-def test_damage_is_named_by_the_byte_at_which_its_batch_begins(walk: str, damage: str) -> None:
-    """Goal: whatever was read before it, of this file or in this read."""
+def test_damage_is_reported_at_the_start_of_its_batch(walk: str, damage: str) -> None:
+    """Goal: whatever was read before it, from this file or in this read."""
     harm, met_by = DAMAGES[damage]
     if walk not in met_by:
         pytest.skip("it does not look there")
@@ -122,7 +122,7 @@ def test_damage_is_named_by_the_byte_at_which_its_batch_begins(walk: str, damage
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_every_walk_refuses_a_batch_that_begins_below_the_end_of_the_one_before(walk: str) -> None:
+def test_every_walk_refuses_overlapping_batches(walk: str) -> None:
     overlapping = seal(with_field(BATCHES[2], "base_offset", 42))
     begin = len(b"".join(BATCHES[:2]))
 
@@ -132,8 +132,8 @@ def test_every_walk_refuses_a_batch_that_begins_below_the_end_of_the_one_before(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_scan_names_the_byte_of_damage_in_the_file(damage: str) -> None:
-    """Goal: over several reads, each of which goes on where the last has ended."""
+def test_scan_gives_the_position_of_damage_in_the_file(damage: str) -> None:
+    """Goal: over several reads, each of which continues where the last ended."""
     harm, _ = DAMAGES[damage]
     for place in (1, 2, 3):
         state: Any = SegmentState(40, **RULES)
@@ -141,7 +141,7 @@ def test_a_scan_names_the_byte_of_damage_in_the_file(damage: str) -> None:
             assert state.scan(raw, 0) == len(raw)
         state.scan(harm(BATCHES[place]), 0)
         if state.problem is None:
-            # What is inside records is for readers to find; a count that cannot be is not.
+            # A scan does not look inside records, but checks their count.
             assert damage.startswith("record")
         else:
             assert state.problem.position == state.size == len(b"".join(BATCHES[:place]))

@@ -1,4 +1,4 @@
-"""The inlined loads, stores and varints, and their interpreted twin, give the same; so do the two layouts."""
+"""The inlined loads, stores and varints agree with their interpreted twin; so do the two layouts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = ROOT / "src/seeklog/record"
 PROBE: Final = Path(__file__).with_name("probe.pyx")
 SEED: Final = 2026
-# Whatever is on the way to a boundary: of a byte, of a varint's byte, of a sign, of a word.
+# Values around every boundary: of a byte, of a varint's byte, of a sign, of a word.
 EDGES: Final = sorted(
     {sign * ((1 << bits) + near) for bits in range(63) for near in range(-2, 3) for sign in (1, -1)}
     | {2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1}
@@ -40,7 +40,7 @@ UNSIGNED_STORES: Final = ("store_u64", "store_little_u32", "put_u64_at")
 
 @pytest.fixture(scope="module")
 def probe() -> Any:
-    """The inlined functions, each compiled into a function of Python's."""
+    """Return the inlined functions, each compiled into a Python function."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         pytest.skip(f"no compiler: {compiler}")
@@ -66,7 +66,7 @@ def probe() -> Any:
     return module
 
 
-def test_every_inlined_function_has_a_twin_and_is_tried(probe: Any) -> None:
+def test_every_inlined_function_has_a_tested_twin(probe: Any) -> None:
     declared = set(re.findall(r"^cdef inline [\w *(),]*?\*?(\w+)\(", (RECORD / "primitives.pxd").read_text(), re.M))
     twins = {name for name, value in vars(primitives).items() if callable(value) and name[0] != "_"} - {"Any"}
 
@@ -74,7 +74,7 @@ def test_every_inlined_function_has_a_twin_and_is_tried(probe: Any) -> None:
     assert declared - {name for name in vars(probe) if name[0] != "_"} == {"finished", "new_pointer"}
 
 
-def test_the_two_layouts_have_the_same_numbers() -> None:
+def test_two_layouts_have_the_same_numbers() -> None:
     text = (RECORD / "layout.pxd").read_text()
     compiled = {name: int(value, 0) for name, value in re.findall(r"^    ([A-Z_0-9]+) = (\S+)$", text, re.M)}
     (widest,) = re.findall(r"#define SEEKLOG_INT64_MAX (0x\w+)LL", text)
@@ -85,7 +85,7 @@ def test_the_two_layouts_have_the_same_numbers() -> None:
     assert sorted(fields) == sorted(layout.Place.__slots__)
 
 
-def test_all_16_bit_numbers_load_and_store_alike(probe: Any) -> None:
+def test_all_16_bit_numbers_load_and_store_the_same(probe: Any) -> None:
     for number in range(2**16):
         data = number.to_bytes(2, "big")
         assert probe.load_i16(data, 0) == primitives.load_i16(data, 0)
@@ -95,7 +95,7 @@ def test_all_16_bit_numbers_load_and_store_alike(probe: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [*LOADS, *PLACED, "get_i32", "get_i64"])
-def test_loads_agree_on_every_byte_in_every_place(probe: Any, name: str) -> None:
+def test_loads_agree_on_every_byte_at_every_position(probe: Any, name: str) -> None:
     chance = random.Random(SEED)
     mine, twin = getattr(probe, name), getattr(primitives, name)
     for place, byte in itertools.product(range(24), range(256)):
@@ -130,7 +130,7 @@ def test_numbers_agree_on_every_edge(probe: Any) -> None:
         assert probe.low_half(value) == primitives.low_half(value)
 
 
-def test_varints_are_stored_and_measured_alike(probe: Any) -> None:
+def test_varints_are_stored_and_measured_the_same(probe: Any) -> None:
     for value in [*range(-(2**14) - 2, 2**14 + 3), *EDGES]:
         mine, twin = bytearray(12), bytearray(12)
         assert (
@@ -144,7 +144,7 @@ def test_varints_are_stored_and_measured_alike(probe: Any) -> None:
 
 
 def varints() -> Iterator[bytes]:
-    """All of one and of two bytes; every byte behind every number of bytes that go on; hostile ones."""
+    """All varints of one and two bytes; every last byte after any number of continuation bytes; hostile ones."""
     yield b""
     yield from (bytes([byte]) for byte in range(256))
     yield from (bytes(pair) for pair in itertools.product(range(256), repeat=2))
@@ -153,10 +153,10 @@ def varints() -> Iterator[bytes]:
     yield from (raw for raw, _ in VARINTS.values())
 
 
-def test_varints_are_loaded_alike_wherever_the_bytes_end(probe: Any) -> None:
+def test_varints_load_the_same_wherever_the_bytes_end(probe: Any) -> None:
     for raw in varints():
         for end in range(len(raw) + 1):
-            # What follows the end is there, and must not be read.
+            # The bytes after the end exist, and must not be read.
             assert probe.load_varint(raw + b"\x01", 0, end) == primitives.load_varint(raw + b"\x01", 0, end), raw.hex()
 
 

@@ -1,4 +1,4 @@
-"""The `Record` itself: what it holds, when two are equal, and that it survives a pickle."""
+"""The `Record` class: its fields, equality, and pickling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seeklog.record.record import Record, make_record
 FULL: dict[str, Any] = {"key": b"k", "headers": (("h", b"1"), ("n", None)), "timestamp_ms": T, "offset": 7}
 
 
-def test_a_record_without_more_than_a_value_has_no_offset_no_time_no_key_and_no_headers() -> None:
+def test_record_of_only_a_value_has_no_offset_time_key_or_headers() -> None:
     record = Record(b"v")
 
     assert (record.value, record.key, record.headers) == (b"v", None, ())
@@ -22,7 +22,7 @@ def test_a_record_without_more_than_a_value_has_no_offset_no_time_no_key_and_no_
     assert record.offset == -1
 
 
-def test_a_record_keeps_what_it_was_given() -> None:
+def test_record_keeps_its_fields() -> None:
     record = Record(b"v", **FULL)
 
     assert (record.value, record.key, record.headers) == (b"v", b"k", (("h", b"1"), ("n", None)))
@@ -35,12 +35,12 @@ def test_headers_given_as_a_list_become_a_tuple() -> None:
 
 @pytest.mark.skipif(not IS_COMPILED, reason="only the compiled class can forbid it")
 @pytest.mark.parametrize("name", ["offset", "timestamp_ms", "key", "value", "headers"])
-def test_a_record_does_not_change(name: str) -> None:
+def test_record_is_immutable(name: str) -> None:
     with pytest.raises(AttributeError):
         setattr(Record(b"v", **FULL), name, None)
 
 
-def test_records_with_equal_fields_are_equal_and_hash_alike() -> None:
+def test_records_with_equal_fields_have_equal_hashes() -> None:
     one, other = Record(b"v", **FULL), Record(b"v", **FULL)
 
     assert one == other
@@ -66,18 +66,18 @@ def test_records_that_differ_in_one_field_differ(name: str, value: Any) -> None:
     assert Record(**fields) != Record(**{**fields, name: value})
 
 
-def test_a_record_differs_from_everything_else() -> None:
+def test_record_differs_from_everything_else() -> None:
     assert Record(b"v") != b"v"
     assert Record(b"v") != ("v",)
 
 
-def test_no_timestamp_and_the_timestamp_minus_one_are_not_the_same() -> None:
-    """-1 is a record that says it has no time; None is one that will get the log's."""
+def test_no_timestamp_differs_from_timestamp_minus_one() -> None:
+    """-1 is a record without a time; None is a record that will get the log's."""
     assert Record(b"v", timestamp_ms=-1).timestamp_ms == -1
     assert Record(b"v", timestamp_ms=-1) != Record(b"v")
 
 
-def test_a_record_says_what_it_holds() -> None:
+def test_repr_shows_all_fields() -> None:
     assert repr(Record(b"v", key=b"k", timestamp_ms=5, offset=3)) == (
         "Record(offset=3, timestamp_ms=5, key=b'k', value=b'v')"
     )
@@ -85,32 +85,32 @@ def test_a_record_says_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("record", [Record(b"v", **FULL), Record(None), Record(b"", timestamp_ms=-1)])
-def test_a_record_survives_a_pickle(record: Record) -> None:
+def test_record_survives_a_pickle(record: Record) -> None:
     assert pickle.loads(pickle.dumps(record)) == record
 
 
-def test_a_record_can_be_made_from_positional_fields() -> None:
+def test_record_can_be_made_from_positional_fields() -> None:
     assert make_record(b"v", b"k", FULL["headers"], T, 7, None) == Record(b"v", **FULL)
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, -(2**63), 2**63, 2**100])
-def test_a_timestamp_out_of_bounds_is_refused(timestamp_ms: int) -> None:
+def test_timestamp_out_of_bounds_is_refused(timestamp_ms: int) -> None:
     with pytest.raises(InvalidRecord, match=r"timestamp_ms .* is out of bounds"):
         Record(b"v", timestamp_ms=timestamp_ms)
 
 
 @pytest.mark.parametrize("timestamp_ms", ["1", 1.5, True, b"1"])
-def test_a_timestamp_that_is_no_int_is_refused(timestamp_ms: Any) -> None:
+def test_timestamp_that_is_not_an_int_is_refused(timestamp_ms: Any) -> None:
     with pytest.raises(InvalidRecord, match="must be an int or None"):
         Record(b"v", timestamp_ms=timestamp_ms)
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, 1, T, INT64_MAX])
-def test_a_timestamp_at_its_bounds_is_kept(timestamp_ms: int) -> None:
+def test_timestamp_at_its_bounds_is_kept(timestamp_ms: int) -> None:
     assert Record(b"v", timestamp_ms=timestamp_ms).timestamp_ms == timestamp_ms
 
 
-def test_a_record_says_which_partition_it_was_read_from() -> None:
+def test_record_names_the_partition_it_was_read_from() -> None:
     record = make_record(b"v", b"k", (), T, 7, ("payments", 3))
 
     assert (record.topic, record.partition) == ("payments", 3)
@@ -119,5 +119,5 @@ def test_a_record_says_which_partition_it_was_read_from() -> None:
     assert repr(record).startswith("Record(topic='payments', partition=3, offset=7, ")
 
 
-def test_a_record_of_no_store_has_no_topic() -> None:
+def test_record_outside_a_store_has_no_topic() -> None:
     assert (Record(b"v").topic, Record(b"v").partition) == (None, None)

@@ -1,4 +1,4 @@
-"""Rows of Arrow arrays as batches: the very bytes that the same records make, whatever slices they lie in."""
+"""Rows of Arrow arrays encoded as batches: exactly the bytes of the same records, for any slices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())
 HEADERS = pa.list_(HEADER)
 MICROS = pa.timestamp("us", "UTC")
 MILLIS = pa.timestamp("ms", "UTC")
-# A value of each type that a test may put around a slice: it must never be seen.
+# A value of each type for the ends of a sliced array: it must never be read.
 STRANGERS = {pa.binary(): b"stranger", HEADERS: [{"key": "stranger", "value": b"x"}] * 3}
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
 
@@ -66,7 +66,7 @@ def records_of(table: list[Fields], *, scale: int = 1000) -> list[Record]:
 
 
 def by_hand(records: list[Record], *, codec: int, batch_bytes: int) -> list[tuple[bytes, int]]:
-    """The batches of records, cut where the next one would not fit any more."""
+    """The batches of records, ended where the next record would not fit."""
     batches: list[list[Record]] = []
     for record in records:
         if batches and len(encode_batch([*batches[-1], record], now_ms=NOW)) <= batch_bytes:
@@ -83,7 +83,7 @@ def encoded(columns: ArrowRows, **options: Any) -> list[tuple[bytes, int]]:
 # ---------------------------------------------------------------- the same bytes
 
 some_bytes = st.none() | st.binary(max_size=70)
-# Down to the millisecond before 1970, which is a record's "no timestamp", and up to what Spark can hold.
+# From the millisecond before 1970, which is a record's "no timestamp", up to the largest that Spark can hold.
 some_times = st.none() | st.integers(-1000, INT64_MAX) | st.integers(1000 * T, 1000 * T + 10**7)
 some_headers = st.none() | st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3)
 tables = st.lists(st.tuples(some_bytes, some_bytes, some_times, some_headers), max_size=20)
@@ -95,16 +95,14 @@ tables = st.lists(st.tuples(some_bytes, some_bytes, some_times, some_headers), m
     batch_bytes=st.integers(1, 600),
     before=st.integers(0, 9),
 )
-def test_batches_are_those_of_the_same_records(table: Any, codec: int, batch_bytes: int, before: int) -> None:
+def test_batches_equal_those_of_the_same_records(table: Any, codec: int, batch_bytes: int, before: int) -> None:
     assert encoded(columns_of(table, before=before), codec=codec, batch_bytes=batch_bytes) == by_hand(
         records_of(table), codec=codec, batch_bytes=batch_bytes
     )
 
 
 @given(table=tables, choice=st.data(), batch_bytes=st.integers(1, 600), wide=st.booleans())
-def test_selected_rows_come_in_the_order_of_the_selection(
-    table: Any, choice: Any, batch_bytes: int, wide: bool
-) -> None:
+def test_selected_rows_have_the_order_of_the_selection(table: Any, choice: Any, batch_bytes: int, wide: bool) -> None:
     numbers = choice.draw(st.lists(st.integers(0, len(table) - 1), max_size=12)) if table else []
     selection = sliced(numbers, pa.int64() if wide else pa.int32(), before=3)
 
@@ -124,8 +122,8 @@ EVERY_FIELD: list[Fields] = [
 
 @by_codec
 @pytest.mark.parametrize("before", [0, 1, 8])
-def test_every_kind_of_field_beside_every_other_is_written_alike(codec: int, before: int) -> None:
-    """Alone in a batch, and all of them together: their deltas and numbers are then of every size."""
+def test_every_combination_of_fields_gives_the_same_bytes(codec: int, before: int) -> None:
+    """Alone in a batch, and all of them together, so that deltas and numbers have every size."""
     columns, records = columns_of(EVERY_FIELD, before=before), records_of(EVERY_FIELD)
 
     assert encoded(columns, codec=codec, batch_bytes=1 << 20) == by_hand(records, codec=codec, batch_bytes=1 << 20)
@@ -149,7 +147,7 @@ def test_columns_may_be_missing(present: tuple[bool, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "string", "large_binary", "large_string"])
-def test_text_and_large_kinds_are_bytes_too(kind: str) -> None:
+def test_text_and_large_types_are_read_as_bytes(kind: str) -> None:
     texts = ["", "k", None, "ü" * 40]
     array = pa.array(["stranger", *texts], getattr(pa, kind)()).slice(1)
     record = [None if text is None else text.encode() for text in texts]
@@ -168,8 +166,8 @@ def test_large_lists_of_headers_are_read() -> None:
     assert batches == [(encode_batch([Record(None, headers=(("a", b"1"), ("b", None))), Record(None)], now_ms=NOW), 2)]
 
 
-def test_headers_are_right_where_every_layer_is_a_slice() -> None:
-    """The keys, the values, the structs and the lists each begin somewhere else in their buffers."""
+def test_headers_are_right_if_every_layer_is_a_slice() -> None:
+    """The keys, the values, the structs and the lists each start at another position in their buffers."""
     keys = pa.array(["x", "x", "x", "a", "b", "c", "x"]).slice(2)
     values = pa.array([b"y", b"y", b"y", b"1", None, b"3", b"y"], pa.binary()).slice(2)
     nulls = pa.array([True, False, False, False, True])
@@ -183,7 +181,7 @@ def test_headers_are_right_where_every_layer_is_a_slice() -> None:
 
 
 @pytest.mark.parametrize(("unit", "scale"), [(MICROS, 1000), (MILLIS, 1)])
-def test_a_timestamp_is_its_millisecond_rounded_down(unit: Any, scale: int) -> None:
+def test_timestamp_is_rounded_down_to_milliseconds(unit: Any, scale: int) -> None:
     times = [-scale, -scale // 2, 0, scale - 1, scale, INT64_MAX - 1, INT64_MAX]
 
     [(batch, _)] = encoded(columns_of([(None, b"", time, None) for time in times], unit=unit))
@@ -198,19 +196,19 @@ def test_no_rows_make_no_batch() -> None:
     assert encoded(rows.record_rows(value=pa.array([], pa.binary()))) == []
 
 
-def test_columns_of_nulls_alone_need_no_bytes() -> None:
+def test_columns_of_only_nulls_need_no_bytes() -> None:
     nulls = ArrowBytes(9, offset=0, wide=False, valid=bytes(2), ends=bytes(40), data=None)
 
     assert encoded(ArrowRows(9, key=nulls, value=nulls)) == [(encode_batch([Record(None)] * 9, now_ms=NOW), 9)]
 
 
-def test_rows_are_read_again_and_again() -> None:
+def test_rows_can_be_read_many_times() -> None:
     columns = columns_of(EVERY_FIELD)
 
     assert encoded(columns) == encoded(columns)
 
 
-def test_the_arrays_may_go_while_their_rows_stay() -> None:
+def test_rows_stay_valid_after_their_arrays_are_released() -> None:
     value = pa.array([b"%05d" % n for n in range(1000)], pa.binary())
     columns = rows.record_rows(value=value)
     del value
@@ -223,7 +221,7 @@ def test_the_arrays_may_go_while_their_rows_stay() -> None:
 
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("peer", ["kafka.record.memory_records", "aiokafka.record._crecords"])
-def test_the_python_clients_of_kafka_read_the_batches(peer: str, codec: int) -> None:
+def test_python_clients_of_kafka_read_the_batches(peer: str, codec: int) -> None:
     memory_records = pytest.importorskip(peer).MemoryRecords
     table = [(key, value, time, headers) for key, value, time, headers in EVERY_FIELD if time is None or time >= 0]
 
@@ -246,7 +244,7 @@ def test_the_python_clients_of_kafka_read_the_batches(peer: str, codec: int) -> 
 # ---------------------------------------------------------------- sizes
 
 
-def test_a_batch_is_filled_to_its_last_byte() -> None:
+def test_batch_is_filled_to_its_last_byte() -> None:
     table: list[Fields] = [(b"k", bytes(20), None, None)] * 10
     two = len(encode_batch(records_of(table[:2]), now_ms=NOW))
 
@@ -256,7 +254,7 @@ def test_a_batch_is_filled_to_its_last_byte() -> None:
 
 
 @by_codec
-def test_a_record_larger_than_a_batch_has_one_to_itself(codec: int) -> None:
+def test_record_larger_than_batch_bytes_has_a_batch_to_itself(codec: int) -> None:
     sizes = [10, 10, 5000, 10, 300_000, 300_000, 10]
     table: list[Fields] = [(None, bytes(size), None, None) for size in sizes]
 
@@ -266,14 +264,14 @@ def test_a_record_larger_than_a_batch_has_one_to_itself(codec: int) -> None:
     assert [len(record.value or b"") for batch, _ in batches for record in decode_records(batch)] == sizes
 
 
-def test_batches_larger_than_the_first_room_are_whole() -> None:
+def test_batches_larger_than_the_first_buffer_are_whole() -> None:
     table: list[Fields] = [(b"%d" % n, bytes(1000), None, [("h", b"%d" % n)]) for n in range(700)]
 
     assert encoded(columns_of(table), batch_bytes=1 << 20) == [(encode_batch(records_of(table), now_ms=NOW), 700)]
 
 
-def test_a_batch_that_compression_made_too_large_is_cut_in_two() -> None:
-    """Random bytes do not compress: the frame around them comes on top."""
+def test_batch_that_compression_made_too_large_is_split() -> None:
+    """Random bytes do not compress: the framing makes them larger."""
     chance = random.Random(2026)
     table: list[Fields] = [(None, chance.randbytes(100), None, None) for _ in range(50)]
     largest = len(encode_batch(records_of(table), now_ms=NOW))
@@ -285,7 +283,7 @@ def test_a_batch_that_compression_made_too_large_is_cut_in_two() -> None:
         assert [record.value for batch, _ in batches for record in decode_records(batch)] == [row[1] for row in table]
 
 
-def test_a_record_too_large_for_any_batch_is_named() -> None:
+def test_record_too_large_for_any_batch_is_named() -> None:
     table: list[Fields] = [(None, bytes(size), None, None) for size in (10, 10, 1000, 10)]
     columns = columns_of(table)
     size = len(encode_batch(records_of(table[2:3]), now_ms=NOW))
@@ -297,7 +295,7 @@ def test_a_record_too_large_for_any_batch_is_named() -> None:
         encoded(columns, max_batch_bytes=size - 1, rows=pa.array([0, 1, 2], pa.int64()))
 
 
-def test_what_compresses_well_but_could_not_be_read_again_is_named() -> None:
+def test_record_that_compresses_but_expands_past_the_limit_is_named() -> None:
     table: list[Fields] = [(None, bytes(size), None, None) for size in (500, 500, 10_000)]
     size = len(encode_batch(records_of(table[2:]), now_ms=NOW)) - HEADER_SIZE
 
@@ -312,8 +310,8 @@ def test_what_compresses_well_but_could_not_be_read_again_is_named() -> None:
     assert len(encoded(columns_of(table), limit=size - 1)) == 1, "nothing is decompressed there"
 
 
-def test_a_record_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -> None:
-    """A gigabyte of zeros that no memory stands behind, as key and as value, and as both of two headers."""
+def test_record_past_two_gigabytes_is_refused_before_copying() -> None:
+    """A gigabyte of zeros without memory behind them, as key and value, and in two headers."""
     size = 1 << 30
     zeros = mmap.mmap(-1, size)
     one = ArrowBytes(1, offset=0, wide=False, valid=None, ends=struct.pack("=2i", 0, size), data=zeros)
@@ -331,13 +329,13 @@ def test_a_record_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() 
 # ---------------------------------------------------------------- refusals
 
 
-def test_more_rows_than_their_numbers_can_tell_are_refused() -> None:
+def test_more_rows_than_int32_row_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"2,147,483,648 rows; group at most 2,147,483,647 at once"):
         rows.group_rows(pa.nulls(2**31), count=3)
 
 
 @pytest.mark.parametrize(("unit", "time"), [(MICROS, -1001), (MICROS, -INT64_MAX - 1), (MILLIS, -2)])
-def test_a_timestamp_before_1970_is_refused_by_its_row(unit: Any, time: int) -> None:
+def test_timestamp_before_1970_is_refused_by_its_row(unit: Any, time: int) -> None:
     columns = columns_of([(None, b"", 0, None), (None, b"", time, None)], unit=unit)
 
     with pytest.raises(InvalidRecord, match=r"row 1: its timestamp, .* before 1970"):
@@ -348,7 +346,7 @@ def test_a_timestamp_before_1970_is_refused_by_its_row(unit: Any, time: int) -> 
     ("pair", "reason"),
     [({"key": None, "value": b""}, "row 1: a header's key is null"), (None, "row 1: a header is null")],
 )
-def test_a_header_that_cannot_be_is_refused_by_its_row(pair: Any, reason: str) -> None:
+def test_invalid_header_is_refused_by_its_row(pair: Any, reason: str) -> None:
     lists = pa.array([[], [{"key": "h", "value": b""}], [{"key": "h", "value": b""}, pair]], HEADERS).slice(1)
 
     with pytest.raises(InvalidRecord, match=reason):
@@ -356,14 +354,14 @@ def test_a_header_that_cannot_be_is_refused_by_its_row(pair: Any, reason: str) -
 
 
 @pytest.mark.parametrize("row", [-1, 2, INT64_MAX])
-def test_a_selected_row_that_is_not_there_is_named(row: int) -> None:
+def test_missing_selected_row_is_named(row: int) -> None:
     columns = columns_of([(None, b"", None, None)] * 2)
 
     with pytest.raises(InvalidRecord, match=f"row {row} is selected; there are 2"):
         encoded(columns, rows=pa.array([1, row], pa.int64()))
 
 
-def test_a_selection_may_hold_no_null_and_only_numbers() -> None:
+def test_selection_must_be_numbers_without_nulls() -> None:
     columns = columns_of([(None, b"", None, None)])
 
     with pytest.raises(InvalidRecord, match="row is null"):
@@ -387,12 +385,12 @@ def test_a_selection_may_hold_no_null_and_only_numbers() -> None:
         ("headers", pa.array([[{"key": 1, "value": b"v"}]])),
     ],
 )
-def test_a_column_of_another_type_is_named_with_the_type_it_must_have(column: str, array: Any) -> None:
+def test_column_of_another_type_is_named_with_the_type_it_must_have(column: str, array: Any) -> None:
     with pytest.raises(UsageError, match=f"the column {column}.* it must be .*cast it first"):
         rows.record_rows(**{column: array})
 
 
-def test_columns_must_be_equally_long_arrays() -> None:
+def test_columns_must_be_arrays_of_equal_length() -> None:
     with pytest.raises(InvalidRecord, match="value has 2 rows, another has 1"):
         rows.record_rows(key=pa.array([b"k"]), value=pa.array([b"v", b"v"]))
     with pytest.raises(UsageError, match="combine the chunks"):
@@ -406,18 +404,18 @@ def test_columns_must_be_equally_long_arrays() -> None:
     [{"batch_bytes": 0}, {"max_batch_bytes": 0}, {"limit": 0}, {"now_ms": -2}],
     ids=lambda some: next(iter(some)),
 )
-def test_sizes_and_times_that_cannot_be_are_refused_at_once(option: dict[str, int]) -> None:
-    """Not only when the first batch is asked for."""
+def test_impossible_sizes_and_times_are_refused_at_once(option: dict[str, int]) -> None:
+    """Not only when the first batch is requested."""
     with pytest.raises(UsageError, match="at least"):
         rows.encode_rows(columns_of([]), **{"now_ms": NOW, **option})
 
 
-def test_a_codec_that_is_none_of_kafkas_is_refused_at_once() -> None:
+def test_unknown_codec_is_refused_at_once() -> None:
     with pytest.raises(FormatError, match="codec 5"):
         rows.encode_rows(columns_of([]), now_ms=NOW, codec=5)
 
 
-# ---------------------------------------------------------------- arrays that are wrong
+# ---------------------------------------------------------------- invalid arrays
 
 
 def test_buffers_that_are_too_short_for_their_rows_are_refused() -> None:
@@ -447,7 +445,7 @@ def test_buffers_that_are_too_short_for_their_rows_are_refused() -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("ends", [(-1, 0), (0, 4), (2, 1), (4, 4), (0, -1), (-(2**31), 2**31 - 1)])
-def test_bytes_outside_of_their_buffer_are_refused_by_their_row(wide: bool, ends: tuple[int, int]) -> None:
+def test_bytes_outside_their_buffer_are_refused_by_row(wide: bool, ends: tuple[int, int]) -> None:
     packed = struct.pack("=3q" if wide else "=3i", 0, *ends)
     column = ArrowBytes(2, offset=0, wide=wide, valid=None, ends=packed, data=b"abc")
     pairs: dict[str, Any] = {"valid": None, "pair_offset": 0, "pair_valid": None}
@@ -469,7 +467,7 @@ def test_bytes_outside_of_their_buffer_are_refused_by_their_row(wide: bool, ends
         partitions_of(column, 3)
 
 
-def test_header_keys_and_values_must_be_as_many() -> None:
+def test_header_keys_and_values_must_have_equal_counts() -> None:
     def some(count: int) -> ArrowBytes:
         return ArrowBytes(count, offset=0, wide=False, valid=None, ends=bytes(4 * count + 4), data=b"")
 
@@ -480,7 +478,7 @@ def test_header_keys_and_values_must_be_as_many() -> None:
         ArrowHeaders(1, pair_valid=b"", keys=some(1), values=some(1), **lists)
 
 
-def test_places_outside_of_the_rows_are_refused() -> None:
+def test_positions_outside_the_rows_are_refused() -> None:
     columns = columns_of([(None, b"", None, None)] * 3)
 
     for start, stop in ((-1, 1), (0, 4), (2, 2), (3, 3), (2, 1)):
@@ -492,8 +490,8 @@ def test_places_outside_of_the_rows_are_refused() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12, 1000, 2**31 - 1])
-def test_keys_go_where_kafkas_partitioner_puts_them(count: int) -> None:
-    """Of every length up to some words and their rests, null and empty among them."""
+def test_keys_get_the_partitions_of_kafkas_partitioner(count: int) -> None:
+    """Keys of every length up to a few words, including null and empty."""
     chance = random.Random(2026)
     keys = [None, b"", *(chance.randbytes(n % 23) for n in range(200))]
 
@@ -506,15 +504,15 @@ def test_keys_go_where_kafkas_partitioner_puts_them(count: int) -> None:
         assert found.to_pylist() == [-1 if key is None else partition_of(key, count) for key in keys]
 
 
-def test_a_text_is_placed_as_its_bytes() -> None:
+def test_text_key_gets_the_partition_of_its_bytes() -> None:
     found = rows.partitions_of_keys(pa.array(["ü", "customer-7"]), count=50)
 
     assert found.to_pylist() == [partition_of("ü".encode(), 50), partition_of(b"customer-7", 50)]
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_topic_without_partitions_has_no_place_for_a_key(count: int) -> None:
-    """The kernel divides as C does: by nothing, the process would die."""
+def test_topic_without_partitions_is_refused(count: int) -> None:
+    """Goal: the kernel divides as C does, so dividing by zero would kill the process."""
     with pytest.raises(ValueError, match=f"{count} partitions"):
         partition_of(b"key", count)
 
@@ -541,7 +539,7 @@ def test_rows_of_a_topic_of_many_partitions_are_grouped() -> None:
     ]
 
 
-def test_groups_are_selections() -> None:
+def test_groups_can_be_used_as_selections() -> None:
     table: list[Fields] = [(b"k%d" % (n % 9), b"v%d" % n, None, None) for n in range(100)]
     columns = columns_of(table)
     places = rows.partitions_of_keys(pa.array([row[0] for row in table]), count=4)
@@ -560,13 +558,13 @@ def test_groups_are_selections() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_partition_that_is_not_there_is_refused_by_its_row(numbers: list[Any], reason: str, before: int) -> None:
+def test_missing_partition_is_refused_by_its_row(numbers: list[Any], reason: str, before: int) -> None:
     with pytest.raises(InvalidRecord, match=reason):
         rows.group_rows(sliced(numbers, pa.int32(), before=before), count=3)
 
 
 @pytest.mark.parametrize("count", [0, -1, 2**31])
-def test_a_number_of_partitions_that_cannot_be_is_refused(count: int) -> None:
+def test_impossible_partition_count_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match="1 to 2,147,483,647 partitions"):
         rows.group_rows(pa.array([0], pa.int32()), count=count)
     with pytest.raises(UsageError, match="1 to 2,147,483,647 partitions"):

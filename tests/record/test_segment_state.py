@@ -1,4 +1,4 @@
-"""The running state of a segment: Kafka's rule for index entries, kept by appends and by scans alike."""
+"""The running state of a segment: Kafka's rule for index entries, in appends and scans alike."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def time_entries(state: SegmentState) -> list[tuple[int, ...]]:
 
 @dataclass(slots=True)
 class KafkasRule:
-    """LogSegment.append of Kafka 4, word for word; offsets relative to a base of 0."""
+    """LogSegment.append of Kafka 4, line by line; offsets relative to a base of 0."""
 
     interval_bytes: int
     interval_records: int = 0
@@ -87,7 +87,7 @@ def batches(stamps: Sequence[int], *, counts: Sequence[int] = (1,), sizes: Seque
 
 @for_each("interval_bytes", [0, 1, 77, 78, 79, 155, 156, 157, 500, 4096])
 @for_each("interval_records", [0, 1, 2, 3, 7])
-def test_entries_are_written_when_kafka_writes_them(interval_bytes: int, interval_records: int) -> None:
+def test_index_entries_are_written_when_kafka_writes_them(interval_bytes: int, interval_records: int) -> None:
     """Sizes and times go up and down; 78 bytes is one batch of one record of ten bytes."""
     chance = random.Random(7)
     stamps = [T + chance.randrange(-20, 60) * 10 + number for number in range(150)]
@@ -106,7 +106,7 @@ def test_entries_are_written_when_kafka_writes_them(interval_bytes: int, interva
     assert time_entries(state) == rule.times
 
 
-def test_the_first_batch_is_never_indexed() -> None:
+def test_first_batch_is_never_indexed() -> None:
     state = state_of(interval_bytes=0)
 
     for raw in batches([T] * 3):
@@ -116,7 +116,7 @@ def test_the_first_batch_is_never_indexed() -> None:
 
 
 @pytest.mark.parametrize(("interval", "indexed"), [(155, True), (156, False)])
-def test_the_interval_must_be_passed_not_reached(interval: int, indexed: bool) -> None:
+def test_interval_must_be_passed_not_reached(interval: int, indexed: bool) -> None:
     """Two batches of 78 bytes are 156: the third is indexed only if the interval is smaller."""
     state = state_of(interval_bytes=interval)
 
@@ -126,7 +126,7 @@ def test_the_interval_must_be_passed_not_reached(interval: int, indexed: bool) -
     assert offset_entries(state) == ([(2, 156)] if indexed else [])
 
 
-def test_an_entry_holds_the_last_offset_and_the_start_of_its_batch() -> None:
+def test_entry_contains_last_offset_and_start_of_its_batch() -> None:
     state = state_of(100, interval_bytes=0)
     first, second = (stamp(raw, 100 + n * 5, 0) for n, raw in enumerate(batches([T, T], counts=(5,))))
 
@@ -135,7 +135,7 @@ def test_an_entry_holds_the_last_offset_and_the_start_of_its_batch() -> None:
     assert offset_entries(state) == [(9, len(first))]
 
 
-def test_a_time_entry_is_written_only_when_the_maximum_grew() -> None:
+def test_time_entry_is_written_only_when_the_maximum_grew() -> None:
     state = state_of(interval_bytes=0)
 
     for raw in batches([T, T + 5, T + 5, T + 4, T + 6]):
@@ -146,7 +146,7 @@ def test_a_time_entry_is_written_only_when_the_maximum_grew() -> None:
     assert time_entries(state) == [(T + 5, 1), (T + 6, 4)]
 
 
-def test_the_largest_timestamp_is_added_at_the_end_with_its_own_offset() -> None:
+def test_largest_timestamp_is_added_at_the_end_with_its_offset() -> None:
     state = state_of(interval_bytes=10**6)
     for raw in batches([T, T + 9, T + 3]):
         state.append(raw)
@@ -158,7 +158,7 @@ def test_the_largest_timestamp_is_added_at_the_end_with_its_own_offset() -> None
     assert time_entries(state) == [(T + 9, 1)]
 
 
-def test_a_segment_without_times_gets_no_time_entry() -> None:
+def test_segment_without_times_gets_no_time_entry() -> None:
     state = state_of(interval_bytes=0)
     for raw in batches([-1, -1, -1]):
         state.append(raw)
@@ -169,10 +169,10 @@ def test_a_segment_without_times_gets_no_time_entry() -> None:
     assert (state.max_timestamp, state.first_timestamp) == (-1, -1)
 
 
-# ---------------------------------------------------------------- what is counted
+# ---------------------------------------------------------------- counts
 
 
-def test_a_new_state_knows_nothing() -> None:
+def test_new_state_is_empty() -> None:
     assert facts(state_of(77)) == {
         "base_offset": 77,
         "next_offset": 77,
@@ -189,7 +189,7 @@ def test_a_new_state_knows_nothing() -> None:
     }
 
 
-def test_a_state_adds_up_its_batches() -> None:
+def test_state_adds_up_its_batches() -> None:
     raw = b"".join(batches([T + 3, T + 9, T], counts=(2, 1, 4)))
     state = state_of()
 
@@ -201,8 +201,8 @@ def test_a_state_adds_up_its_batches() -> None:
     assert state.contiguous
 
 
-def test_the_first_timestamp_is_the_largest_of_the_first_batch() -> None:
-    """Kafka rolls by that one."""
+def test_first_timestamp_is_the_largest_of_the_first_batch() -> None:
+    """Kafka rolls by this timestamp."""
     rows = (Row(timestamp_ms=T), Row(timestamp_ms=T + 50, delta=1), Row(timestamp_ms=T + 20, delta=2))
     state = state_of()
 
@@ -219,7 +219,7 @@ def test_epochs_are_noted_where_they_grow() -> None:
     assert state.epochs == [(2, 0), (5, 2), (7, 4)]
 
 
-def test_a_gap_is_noted() -> None:
+def test_gap_is_noted() -> None:
     state = state_of()
     first, second = batches([T, T])
     state.append(first + with_field(second, "base_offset", 5))
@@ -232,8 +232,8 @@ def test_a_gap_is_noted() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 61, 100, 10**6])
-def test_a_scan_comes_to_what_the_appends_came_to(chunk: int) -> None:
-    """However the file is cut into reads: bytes that were not taken come again with more behind them."""
+def test_scan_gives_the_same_state_as_the_appends(chunk: int) -> None:
+    """However the file is split into reads: bytes that were not accepted are read again with more after them."""
     chance = random.Random(3)
     raws = batches([T + chance.randrange(1000) for _ in range(60)], counts=(1, 4), sizes=(10, 80))
     appended, scanned = (state_of(interval_bytes=200) for _ in range(2))
@@ -251,7 +251,7 @@ def test_a_scan_comes_to_what_the_appends_came_to(chunk: int) -> None:
 
 
 @for_each("size", range(len(SMALL.encode())))
-def test_a_scan_stops_at_a_batch_that_is_not_all_there(size: int) -> None:
+def test_scan_stops_at_incomplete_batch(size: int) -> None:
     first = batches([T], counts=(40,))[0]
     state = state_of()
 
@@ -261,7 +261,7 @@ def test_a_scan_stops_at_a_batch_that_is_not_all_there(size: int) -> None:
 
 
 @for_each("at", range(21, len(SMALL.encode())))
-def test_a_scan_stops_at_a_batch_that_fails_its_crc_and_says_so(at: int) -> None:
+def test_scan_stops_at_batch_with_wrong_crc_and_reports_it(at: int) -> None:
     first = batches([T], counts=(40,))[0]
     damaged = bytearray(SMALL.encode())
     damaged[at] ^= 0x10
@@ -273,7 +273,7 @@ def test_a_scan_stops_at_a_batch_that_fails_its_crc_and_says_so(at: int) -> None
     assert state.size == len(first)
 
 
-def test_the_position_of_a_problem_counts_from_the_start_of_the_file() -> None:
+def test_position_of_a_problem_counts_from_the_start_of_the_file() -> None:
     first, second = batches([T, T])
     state = state_of()
     state.scan(first, 0)
@@ -287,8 +287,8 @@ def test_the_position_of_a_problem_counts_from_the_start_of_the_file() -> None:
 
 @pytest.mark.id("segment-state-gap")
 @pytest.mark.parametrize(("contiguous_from", "is_damage"), [(0, True), (1, True), (2, False), (INT64_MAX, False)])
-def test_a_gap_is_damage_from_where_offsets_are_contiguous(contiguous_from: int, is_damage: bool) -> None:
-    """The gap lies behind offset 0, so it begins at 1."""
+def test_gap_is_damage_from_where_offsets_are_contiguous(contiguous_from: int, is_damage: bool) -> None:
+    """The gap comes after offset 0, so it starts at 1."""
     first, second = batches([T, T])
     state = state_of()
 
@@ -299,7 +299,7 @@ def test_a_gap_is_damage_from_where_offsets_are_contiguous(contiguous_from: int,
 
 
 @pytest.mark.parametrize("base_offset", [-1, -(2**63), 0])
-def test_an_offset_that_goes_back_is_damage_everywhere(base_offset: int) -> None:
+def test_decreasing_offset_is_damage_everywhere(base_offset: int) -> None:
     first, second = batches([T, T])
     state = state_of()
 
@@ -310,7 +310,7 @@ def test_an_offset_that_goes_back_is_damage_everywhere(base_offset: int) -> None
 
 
 @pytest.mark.parametrize(("last_delta", "is_damage"), [(INT32_MAX, False), (INT32_MAX - 1, False)])
-def test_the_largest_relative_offset_is_taken(last_delta: int, is_damage: bool) -> None:
+def test_largest_relative_offset_is_accepted(last_delta: int, is_damage: bool) -> None:
     state = state_of(1000)
 
     state.scan(batch_of(b"", base_offset=1000, last_delta=last_delta, record_count=0), 0)
@@ -319,8 +319,8 @@ def test_the_largest_relative_offset_is_taken(last_delta: int, is_damage: bool) 
     assert state.next_offset == 1000 + last_delta + 1
 
 
-def test_an_offset_too_far_from_the_base_is_damage() -> None:
-    """An index could not name it: relative offsets have 31 bits."""
+def test_offset_too_far_from_the_base_is_damage() -> None:
+    """Goal: an index could not store it: relative offsets have 31 bits."""
     state = state_of(1000)
 
     state.scan(batch_of(b"", base_offset=1001, last_delta=INT32_MAX, record_count=0), INT64_MAX)
@@ -330,7 +330,7 @@ def test_an_offset_too_far_from_the_base_is_damage() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("record_count", 5), ("record_count", -1), ("last_delta", -1)])
-def test_counts_that_cannot_be_are_damage(field: str, value: int) -> None:
+def test_impossible_counts_are_damage(field: str, value: int) -> None:
     state = state_of()
 
     state.scan(seal(with_field(SMALL.encode(), field, value)), INT64_MAX)
@@ -340,7 +340,7 @@ def test_counts_that_cannot_be_are_damage(field: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_an_older_format_is_told_from_damage(magic: int) -> None:
+def test_older_format_is_distinguished_from_damage(magic: int) -> None:
     state = state_of()
 
     state.scan(with_field(SMALL.encode(), "magic", magic), INT64_MAX)
@@ -352,7 +352,7 @@ def test_an_older_format_is_told_from_damage(magic: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 40])
-def test_a_saved_state_goes_on_as_if_it_had_not_been_saved(count: int) -> None:
+def test_restored_state_continues_as_if_never_saved(count: int) -> None:
     chance = random.Random(count)
     raws = batches([T + chance.randrange(100) for _ in range(80)])
     whole, saved = (state_of(interval_bytes=200, interval_records=9) for _ in range(2))
@@ -370,7 +370,7 @@ def test_a_saved_state_goes_on_as_if_it_had_not_been_saved(count: int) -> None:
     assert restored.save() == whole.save()
 
 
-def test_a_state_is_not_restored_over_other_tables() -> None:
+def test_state_is_not_restored_with_other_tables() -> None:
     state = state_of(interval_bytes=0)
     for raw in batches([T, T + 1, T + 2]):
         state.append(raw)
@@ -382,7 +382,7 @@ def test_a_state_is_not_restored_over_other_tables() -> None:
         assert facts(fresh) == facts(state_of(interval_bytes=0))
 
 
-def test_a_state_is_not_restored_into_another_segment() -> None:
+def test_state_is_not_restored_into_another_segment() -> None:
     assert not state_of(1).restore(state_of(0).save(), b"", b"")
 
 
@@ -398,44 +398,44 @@ def filled(*stamps: int, **rules: int) -> SegmentState:
 
 
 def incoming(*, size: int = 78, base_offset: int = 100, last_delta: int = 0, timestamp: int = T) -> bytes:
-    """An empty batch of any size, which nobody decodes."""
+    """An empty batch of any size, which is never decoded."""
     fields = {"base_offset": base_offset, "last_delta": last_delta, "max_timestamp": timestamp}
     return batch_of(bytes(size - HEADER_SIZE), record_count=0, **fields)
 
 
-def test_an_empty_segment_never_rolls() -> None:
-    """Else a batch larger than the limits would roll for ever."""
+def test_empty_segment_never_rolls() -> None:
+    """Otherwise a batch larger than the limits would roll forever."""
     state = state_of(segment_bytes=100, segment_ms=1, segment_index_bytes=24)
 
     assert not state.must_roll_before(incoming(size=1000, base_offset=2**40, timestamp=INT64_MAX))
 
 
 @pytest.mark.parametrize(("size", "rolls"), [(61, False), (84, False), (85, True), (1000, True)])
-def test_a_segment_rolls_before_it_would_grow_past_its_size(size: int, rolls: bool) -> None:
+def test_segment_rolls_before_growing_past_its_size(size: int, rolls: bool) -> None:
     """Two batches of 78 bytes in a segment of 240 leave room for exactly 84."""
     assert filled(T, T, segment_bytes=240).must_roll_before(incoming(size=size)) == rolls
 
 
 @pytest.mark.parametrize(("timestamp", "rolls"), [(T + 100, False), (T + 101, True), (T - 10**6, False), (-1, False)])
-def test_a_segment_rolls_when_its_timestamps_would_span_more_than_its_time(timestamp: int, rolls: bool) -> None:
-    """From the first batch's largest timestamp, though the second batch was later."""
+def test_segment_rolls_before_timestamps_span_more_than_segment_ms(timestamp: int, rolls: bool) -> None:
+    """The span starts at the first batch's largest timestamp, even if the second batch was later."""
     assert filled(T, T + 50, segment_ms=100).must_roll_before(incoming(timestamp=timestamp)) == rolls
 
 
 @pytest.mark.parametrize(("timestamp", "rolls"), [(100, False), (101, True)])
-def test_a_segment_that_began_in_1970_has_a_time(timestamp: int, rolls: bool) -> None:
+def test_segment_that_starts_in_1970_rolls_by_time(timestamp: int, rolls: bool) -> None:
     assert filled(0, segment_ms=100).must_roll_before(incoming(timestamp=timestamp)) == rolls
 
 
-def test_a_segment_that_began_without_a_time_does_not_roll_by_time() -> None:
+def test_segment_that_starts_without_timestamp_does_not_roll_by_time() -> None:
     assert not filled(-1, segment_ms=100).must_roll_before(incoming(timestamp=T))
 
 
 @pytest.mark.parametrize(
     ("count", "limit", "rolls"), [(4, 32, False), (5, 32, True), (5, 33, True), (5, 39, True), (5, 40, False)]
 )
-def test_a_segment_rolls_when_its_offset_index_is_full(count: int, limit: int, rolls: bool) -> None:
-    """Entries of 8 bytes for all batches but the first; without times, so that no time entry is in the way."""
+def test_segment_rolls_when_its_offset_index_is_full(count: int, limit: int, rolls: bool) -> None:
+    """Entries of 8 bytes for all batches but the first; without timestamps there are no time entries."""
     state = filled(*[-1] * count, interval_bytes=0, segment_index_bytes=limit)
     assert len(state.offset_table) == 8 * (count - 1)
 
@@ -445,7 +445,7 @@ def test_a_segment_rolls_when_its_offset_index_is_full(count: int, limit: int, r
 @pytest.mark.parametrize(
     ("count", "limit", "rolls"), [(3, 48, False), (4, 48, True), (4, 59, True), (4, 60, False), (5, 60, True)]
 )
-def test_a_segment_rolls_when_its_time_index_has_one_slot_left(count: int, limit: int, rolls: bool) -> None:
+def test_segment_rolls_when_its_time_index_has_one_slot_left(count: int, limit: int, rolls: bool) -> None:
     """Entries of 12 bytes; the last slot is for the entry that the roll itself adds."""
     state = filled(*range(T, T + count), interval_bytes=0, segment_index_bytes=limit)
     assert len(state.time_table) == 12 * (count - 1)
@@ -458,8 +458,8 @@ def test_a_segment_rolls_when_its_time_index_has_one_slot_left(count: int, limit
     [(1000 + INT32_MAX - 1, False), (1000 + INT32_MAX, False), (1000 + INT32_MAX + 1, True), (2**62, True)],
 )
 @pytest.mark.parametrize("delta", [0, 5])
-def test_a_segment_rolls_when_a_relative_offset_would_pass_31_bits(last_offset: int, rolls: bool, delta: int) -> None:
-    """Kafka takes 2**31 - 1 itself."""
+def test_segment_rolls_before_relative_offset_exceeds_31_bits(last_offset: int, rolls: bool, delta: int) -> None:
+    """Kafka accepts 2**31 - 1 itself."""
     state = state_of(1000)
     state.append(with_field(batches([T])[0], "base_offset", 1000))
 
@@ -476,13 +476,13 @@ def test_a_segment_rolls_when_a_relative_offset_would_pass_31_bits(last_offset: 
     ],
     ids=["fits", "size", "time", "offset"],
 )
-def test_every_batch_of_an_append_is_asked(second: bytes, rolls: bool) -> None:
+def test_every_batch_of_an_append_is_checked_for_a_roll(second: bytes, rolls: bool) -> None:
     state = filled(T, segment_bytes=240, segment_ms=100)
 
     assert state.must_roll_before(incoming(size=61) + second) == rolls
 
 
-def test_an_append_tells_whether_the_indexes_grew() -> None:
+def test_append_returns_whether_the_indexes_grew() -> None:
     state = state_of(interval_bytes=100)
 
     assert [state.append(raw) for raw in batches([T] * 5)] == [False, False, True, False, True]
@@ -490,14 +490,14 @@ def test_an_append_tells_whether_the_indexes_grew() -> None:
 
 @pytest.mark.parametrize("base_offset", [1, 1003, 2**40 + 7])
 def test_entries_are_relative_to_any_base_offset(base_offset: int) -> None:
-    """Goal: both indexes hold differences, whatever bits the base has."""
+    """Goal: both indexes store differences, whatever bits the base has."""
     state = SegmentState(base_offset, **{**RULES, "interval_bytes": 0})
     position, offsets, times = 0, b"", b""
     for number in range(20):
         raw = Sketch((Row(timestamp_ms=T + number),), base_offset=base_offset + number).encode()
         state.append(raw)
         if number:
-            # The first batch of a segment has no entry: it is found without.
+            # The first batch of a segment has no entry: it is found without one.
             offsets += struct.pack(">ii", number, position)
             times += struct.pack(">qi", T + number, number)
         position += len(raw)

@@ -1,7 +1,7 @@
-"""The modules compiled and the modules interpreted are one source: they agree on every input tried here.
+"""The compiled and the interpreted modules have one source: they agree on every input tried here.
 
-Whichever of the two runs, the other is loaded beside it. Both get the same seeded
-inputs, sound and hostile, and must give the same bytes, the same records and the same errors.
+Whichever of the two is running, the other is loaded next to it. Both get the same seeded inputs, valid and hostile, and
+must give the same bytes, the same records and the same errors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDEST_SPANS = ((-1, INT64_MAX), (INT64_MAX, -1))
 
 @pytest.fixture(scope="module")
 def twin() -> Any:
-    """The compiled modules as they do not run here."""
+    """The modules in the form that is not running here."""
     other = load_twin()
     if other is None:
         pytest.skip("nothing is compiled here: python setup.py build_ext --inplace")
@@ -114,7 +114,7 @@ def test_both_refuse_the_same(twin: Any) -> None:
 
 
 def arrow_buffers(chance: random.Random, rows: int, offset: int) -> dict[str, Any]:
-    """The buffers of a small column of bytes: mostly sound, and cut or scattered now and then."""
+    """The buffers of a small column of bytes: mostly valid, sometimes cut or with scattered ends."""
     wide = chance.random() < 0.3
     data = chance.randbytes(chance.choice([0, 5, 300]))
     ends = sorted(chance.randrange(len(data) + 1) for _ in range(offset + rows + 1))
@@ -145,7 +145,7 @@ def arrow_numbers(chance: random.Random, rows: int, offset: int, numbers: tuple[
 
 
 def encode_arrow_rows(module: Any, seed: int) -> Any:
-    """Everything that is done with rows of Arrow arrays, by a seed: the same calls for either kernel."""
+    """All operations on rows of Arrow arrays, chosen by a seed: the same calls for either kernel."""
     chance = random.Random(seed)
     rows, offset, pair_count = chance.choice([1, 3, 9, 40]), chance.choice([0, 1, 8]), chance.choice([1, 4])
     keys = module.ArrowBytes(rows, **arrow_buffers(chance, rows, offset))
@@ -188,12 +188,12 @@ def encode_arrow_rows(module: Any, seed: int) -> Any:
     return [told(step) for step in steps]
 
 
-def test_both_make_the_same_of_arrow_arrays(twin: Any) -> None:
+def test_both_encode_arrow_arrays_the_same(twin: Any) -> None:
     kinds = []
     for seed in range(SEED, SEED + 600):
         assert_twins(twin, partial(encode_arrow_rows, seed=seed), f"seed {seed}")
         outcome = told(partial(encode_arrow_rows, KERNEL, seed))
-        # The columns were refused, or the first step was, or it made a batch.
+        # The columns were refused, or the first step was, or it produced a batch.
         first = outcome[0] if isinstance(outcome, tuple) else outcome[0][0]
         kinds.append(first if isinstance(first, str) else "batch")
 
@@ -213,15 +213,15 @@ def test_both_find_the_same_entries(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 2047, 2048, 2049])
-def test_both_sum_alike(twin: Any, size: int) -> None:
+def test_both_compute_the_same_crc(twin: Any, size: int) -> None:
     data = random.Random(SEED).randbytes(size)
 
     for initial in (0, 1, 2**32 - 1):
         assert KERNEL.crc32c(data, initial) == twin.crc32c(data, initial)
 
 
-def test_the_twins_are_two(twin: Any) -> None:
-    """Else everything above holds for nothing."""
+def test_twins_are_different_modules(twin: Any) -> None:
+    """Otherwise all tests above prove nothing."""
     for mine, other in zip(KERNEL.modules, twin.modules, strict=True):
         assert mine.__name__ == other.__name__
         assert str(other.__file__).endswith(".py") == IS_COMPILED

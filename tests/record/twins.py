@@ -1,4 +1,4 @@
-"""The compiled modules and their sources, interpreted, in one process; every reader of batches; what came of a call."""
+"""The compiled modules and their interpreted sources in one process, every reader of batches, and results of calls."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def kernel_of(modules: list[ModuleType]) -> Any:
     return SimpleNamespace(modules=tuple(modules), **names)
 
 
-# What runs here: compiled, or with SEEKLOG_PURE=1 interpreted.
+# The form that runs here: compiled, or with SEEKLOG_PURE=1 interpreted.
 KERNEL: Final = kernel_of([importlib.import_module(name) for name in compiled_modules()])
 
 
 @cache
 def load_twin(*, loader: Any = SourceFileLoader) -> Any:
-    """Return the compiled modules in the form that does not run here; None if they are not compiled."""
+    """Return the modules in the form that is not running here; None if they are not compiled."""
     with _others(loader):
         modules = [importlib.import_module(name) for name in compiled_modules()]
     is_other = all(str(module.__file__).endswith(".py") == IS_COMPILED for module in modules)
@@ -51,7 +51,7 @@ def load_twin(*, loader: Any = SourceFileLoader) -> Any:
 
 @contextmanager
 def _others(loader: Any) -> Iterator[None]:
-    """Have imports find the other form of the compiled modules; those that run here come back afterwards."""
+    """Make imports find the other form of the compiled modules; the running form is restored afterwards."""
     names = compiled_modules()
     finders = list(sys.meta_path)
     running = {name: sys.modules[name] for name in names}
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 
 
 def told(call: Callable[[], Any]) -> Any:
-    """Return what a call gave, or the whole of the declared error that it raised."""
+    """Return the result of a call, or all details of the declared error that it raised."""
     try:
         return plain(call())
     except SeeklogError as error:
@@ -124,7 +124,7 @@ def map_keys(module: Any, raw: bytes) -> Any:
 
 
 def compact(module: Any, raw: bytes) -> Any:
-    """Let the filter of compaction take the batches, with a map that knows the keys of a sound one."""
+    """Pass the batches through the filter of compaction, with a map that contains the keys of a valid batch."""
     offset_map = module.OffsetMap(64, base_offset=0, secret=bytes(16))
     offset_map.add_batches(LATER, 0, 0, 0, LIMIT, never)
     sieve = module.BatchFilter(
@@ -148,7 +148,7 @@ def note_transactions(module: Any, raw: bytes) -> Any:
 
 
 def check_keyed(module: Any, raw: bytes) -> Any:
-    """Ask for keys what has been checked before, as an append does."""
+    """Check the keys of already checked batches, as an append does."""
     module.check_batches(raw, INT32_MAX)
     return module.check_keyed(raw, LIMIT)
 
@@ -157,7 +157,7 @@ def never(*_: int) -> bool:
     return False
 
 
-# Has the keys of the small batch once more, behind it.
+# Contains the keys of the small batch once more, after it.
 LATER = Sketch(SMALL_ROWS, base_offset=400).encode()
 
 READERS: dict[str, Callable[[Any, bytes], Any]] = {

@@ -149,7 +149,7 @@ def test_partitions_are_chosen_in_three_ways(words: dict[str, str], choice: Choi
         ({"columns": "headers", "includeHeaders": "true"}, ("headers",)),
     ],
 )
-def test_columns_come_in_the_order_asked_for(words: dict[str, str], columns: tuple[str, ...]) -> None:
+def test_columns_have_the_requested_order(words: dict[str, str], columns: tuple[str, ...]) -> None:
     assert read(**words).columns == columns
     assert stream(**words).columns == columns
     assert parse_columns({**BASE, **words, "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"}) == columns

@@ -3,7 +3,7 @@ from seeklog.record.layout cimport GROUP, Place
 
 @cython.final
 cdef class RecordCursor:
-    # The batch that `next_batch` has found: bytes [at, at + size) of `data`.
+    # The batch found by `next_batch`: bytes [at, at + size) of `data`.
     cdef bytes data
     cdef unsigned char *header
     cdef Py_ssize_t at
@@ -12,15 +12,15 @@ cdef class RecordCursor:
     cdef long long base_offset
     cdef long long last_offset
     cdef int attributes
-    # Where the batches before it end.
+    # The offset after the batches before it.
     cdef long long next_offset
-    # Its records, when it is open: `body` is decompressed, and all places are in it.
+    # Its records, when it is open: `body` is decompressed; positions in `places` refer to it.
     cdef bytes body
     cdef unsigned char *p
     cdef Py_ssize_t body_size
     cdef long long count
     cdef bint more
-    # The number of the next record, and the records that `fill` has parsed before it.
+    # The number of the next record, and the records that `fill` parsed before it.
     cdef long long index
     cdef Place places[GROUP]
     cdef long long _origin

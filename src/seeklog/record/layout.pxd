@@ -1,4 +1,4 @@
-# The numbers of layout.py, as constants of C.
+# The numbers of layout.py, as C constants.
 cdef enum:
     BASE_OFFSET = 0
     BATCH_LENGTH = 8
@@ -43,14 +43,14 @@ cdef extern from *:
     """
     const long long INT64_MAX "SEEKLOG_INT64_MAX"
 
-# Where one record stands in the body of its batch, and its numbers.
+# The positions and numbers of one record in the body of its batch.
 cdef struct Place:
-    # Where its length stands, and where its offset delta: all before that compaction may have to write again.
+    # The positions of its length and of its offset delta: compaction may rewrite everything between them.
     Py_ssize_t start
     Py_ssize_t offset_at
     long long offset
     long long timestamp_ms
-    # Sizes are -1 for none.
+    # A size of -1 means null.
     Py_ssize_t key_at
     long long key_size
     Py_ssize_t value_at

@@ -1,5 +1,5 @@
-/* What the compiled modules ask of the CPU: loads from any address, and a CRC-32C for buffers so short that a call into a
- * library costs more than the sum. Longer ones go to fastcrc; where there is no CRC instruction, all of them do.
+/* Loads from any address, and a CRC-32C for buffers so short that a call into a library costs more than the sum. fastcrc
+ * sums longer buffers, and all buffers on a CPU without a CRC instruction.
  *
  * Reflected polynomial 0x82F63B78, initial value and final xor 0xFFFFFFFF, as Kafka, iSCSI and ext4 use it.
  */
@@ -49,7 +49,7 @@ static inline int64_t native_i64(const unsigned char *data) {
     return word;
 }
 
-/* The zigzag varint at `*at`, which moves to the place after it, or to -1 if there is no such varint. Ten bytes hold 64
+/* The zigzag varint at `*at`, which moves to the position after it, or to -1 if the varint is invalid. Ten bytes hold 64
  * bits; the tenth may hold only the last one. Those of one byte are loaded without a call, by primitives.pxd. */
 static inline long long long_varint(const unsigned char *p, ptrdiff_t *at, ptrdiff_t end) {
     ptrdiff_t here = *at;
@@ -74,7 +74,7 @@ static inline long long long_varint(const unsigned char *p, ptrdiff_t *at, ptrdi
     return 0;
 }
 
-/* Have a place in memory brought near before it is looked at. */
+/* Prefetch an address before it is read. */
 static inline void prefetch(const unsigned char *data) {
 #if defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(data);

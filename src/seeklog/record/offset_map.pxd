@@ -9,7 +9,7 @@ cdef class OffsetMap:
     cdef readonly Py_ssize_t count
     cdef readonly long long base_offset
     cdef readonly long long latest_offset
-    # What `look_up` found.
+    # The result of `look_up`.
     cdef long long latest[GROUP]
     cdef bytearray _table
     cdef unsigned char *_p

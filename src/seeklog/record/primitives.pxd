@@ -1,4 +1,4 @@
-# Loads, stores and varints, inlined into every compiled module. primitives.py is the twin that runs interpreted.
+# Loads, stores and varints, inlined into every compiled module. primitives.py is the interpreted twin.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER

@@ -9,7 +9,7 @@ cdef class Record:
     cdef readonly object value
     cdef readonly tuple headers
     cdef long long timestamp
-    # (topic, partition): one reference, shared by all records of a partition, costs a decode next to nothing.
+    # (topic, partition), shared by all records of a partition, so that it costs a decode almost nothing.
     cdef object source
 
 cdef long long checked_timestamp(object timestamp_ms) except? -2

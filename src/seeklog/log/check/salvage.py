@@ -43,7 +43,7 @@ class Damage:
     batches_before: int
     records_before: int
     next_offset: int | None = None
-    """The offset of the next whole batch, or None if there is none."""
+    """The offset of the next whole batch, or None."""
     is_blank: bool = False
     """Whether only zeros follow."""
 

@@ -8,7 +8,7 @@ The files get three names in turn; each step is durable before the next:
 
 The rename of the last `.cleaned` to `.swap` is the commit. By Kafka's rule, which `recovery` follows, a `.swap` is
 valid unless there is a `.cleaned` with the same base or a lower one, so no `.cleaned` may be left over from before. The
-other replaced segments must be deleted before the swap gets its final name, because they could not be told apart
+other replaced segments must be deleted before the swap gets its final name, because nothing would distinguish them
 afterwards; the segment with the same base is replaced by the rename. The old seal must be deleted first, too.
 """
 

@@ -109,7 +109,7 @@ class LeaderEpochs:
         self.entries = [*kept, (latest, log_end_offset)]
 
     def end_offset(self, epoch: int, *, log_end_offset: int) -> Entry:
-        """Return (the latest epoch not above `epoch`, its end offset), or (-1, -1) if there is none."""
+        """Return (the latest epoch not above `epoch`, its end offset), or (-1, -1) without such an epoch."""
         index = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         if index == 0:
             return -1, -1
