@@ -428,7 +428,7 @@ def test_a_path_that_is_no_store_is_named(spark: SparkSession, tmp_path: Path, p
     (tmp_path / "other" / "notes.txt").touch()
     for wrong, said in (
         (tmp_path / "nothing", f"there is no store at {tmp_path}/nothing"),
-        (tmp_path / "other", "holds other things, such as 'notes.txt'"),
+        (tmp_path / "other", "holds other files, such as 'notes.txt'"),
         (path / "a-0", "is the directory of one partition"),
     ):
         assert said in message_of(lambda wrong=wrong: load(spark, wrong, subscribe="a").count(), NotALog)

@@ -43,7 +43,7 @@ def test_a_directory_with_other_things_is_no_store_and_is_not_touched(tmp_path: 
     before = snapshot(tmp_path)
 
     for read_only in (False, True):
-        with pytest.raises(NotALog, match="holds other things"):
+        with pytest.raises(NotALog, match="holds other files"):
             open_store(tmp_path, read_only=read_only)
     assert snapshot(tmp_path) == before
 
@@ -66,7 +66,7 @@ def test_a_missing_path_is_no_store_for_a_reader_and_is_not_made(tmp_path: Path)
 
 
 def test_an_empty_directory_is_no_store_for_a_reader_but_becomes_one_for_a_writer(tmp_path: Path) -> None:
-    with pytest.raises(NotALog, match="holds no topic"):
+    with pytest.raises(NotALog, match="has no topics"):
         open_store(tmp_path, read_only=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -193,5 +193,5 @@ def test_what_is_neither_file_nor_directory_is_refused(store: Store, root: Path,
             os.chdir(here)
 
     for read_only in (False, True):
-        with pytest.raises(NotALog, match="no file or directory"):
+        with pytest.raises(NotALog, match="not a file or directory"):
             open_store(root, read_only=read_only)

@@ -193,7 +193,7 @@ def test_a_version_is_refused_if_only_some_of_its_topics_were_made_anew(root: Pa
         made_anew(store)
 
         for staged in ([stage(store, 0, [b"7"])], [stage(store, 0, [b"7"]), stage(store, 0, [b"7"], topic="audit")]):
-            with pytest.raises(UsageError, match=r"alerts, made anew .* audit may have"):
+            with pytest.raises(UsageError, match=r"alerts, recreated .* audit may have"):
                 store.transactions.commit(APP, 7, staged)
         assert store.transactions.last_version(APP) == 7
         assert not store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
@@ -348,7 +348,7 @@ def test_a_commit_to_a_topic_that_another_process_made_anew_succeeds(root: Path)
 def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -> None:
     with open_store(root) as store:
         staged = [dataclasses.replace(stage(store, 0, [b"a"]), topic_id="another")]
-        with pytest.raises(TopicNotFound, match="made anew"):
+        with pytest.raises(TopicNotFound, match="deleted and recreated"):
             store.transactions.commit(APP, 0, staged)
         assert values_of(store, 0) == [b"before"]
         assert store.transactions.last_version(APP) is None
@@ -377,7 +377,7 @@ def test_a_staged_file_that_is_gone_or_short_before_the_commit_changes_nothing(r
         gone, short = stage(store, 0, [b"a"]), stage(store, 1, [b"b"])
         (root / "alerts-0" / gone.file.name).unlink()
         os.truncate(root / "alerts-1" / short.file.name, 10)
-        with pytest.raises(NotAccessible, match="is gone"):
+        with pytest.raises(NotAccessible, match="is missing"):
             store.transactions.commit(APP, 0, [gone])
         with pytest.raises(NotAccessible, match="has 10 bytes"):
             store.transactions.commit(APP, 0, [short])

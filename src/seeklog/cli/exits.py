@@ -77,9 +77,9 @@ _REWORDINGS = (
     ("repair=True", "--repair"),
     ("larger buffer_bytes", "larger --buffer"),
     ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
-    (", which is only read: open it with read_only=True. To write", ", which is only read. To write"),
+    ("can only be read: open it with read_only=True. To write", "can only be read. To write"),
     ("Run verify for the extent", "Run `seeklog verify` for the extent"),
-    ("describe_topic tells how it is configured", "seeklog config tells how it is configured"),
+    ("describe_topic returns its configuration", "`seeklog config` shows its configuration"),
 )
 _MAKE_ROOM = "free some disk space, then run it again"
 _CHANGE_USER = "run it as the owner of the files, or name another directory"

@@ -1,4 +1,4 @@
-"""Producers and consumers of a store, and the buffering writer of one log."""
+"""Producers and consumers of a store, and a buffering writer for one log."""
 
 from seeklog.clients.consumer import Consumer
 from seeklog.clients.log_writer import AppendFuture, LogWriter

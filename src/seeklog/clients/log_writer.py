@@ -1,4 +1,4 @@
-"""The buffering writer of one log: `append` returns a future at once, batches go to the log."""
+"""A buffering writer for one log: `append` returns a future at once, and a thread appends the batches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from seeklog.record.record import Record, make_record
 
 
 class AppendFuture(Future):
-    """The offset that one record will have."""
+    """The future offset of one record."""
 
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> int:
-        """Return the record's offset, waiting for it; raises what the append raised, or `TimeoutError`."""
+        """Return the record's offset, waiting up to `timeout` seconds. Raises the append's error, or `TimeoutError`."""
         return self._offset(timeout)
 
 
 class _WholeLog:
-    """A log as the one destination of a writer."""
+    """A log as the writer's only destination."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -36,13 +36,17 @@ class _WholeLog:
 
 
 class LogWriter:
-    """Gathers records into batches. Any thread may append; close it, or use it as a context manager."""
+    """Appends records to one log in batches. Any thread may append.
+
+    A batch is written when it has `batch_bytes`, or `linger_ms` after its first record. Use it as a context manager, or
+    close it.
+    """
 
     def __init__(
         self, log: Log, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20
     ) -> None:
         if batch_bytes < 1 or buffer_bytes < batch_bytes:
-            raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold")
+            raise UsageError("batch_bytes must be at least 1, and buffer_bytes at least batch_bytes")
         log.check_usable()
         self._now_ms = log.clock.now_ms
         self._check_keys = log.check_keys
@@ -68,9 +72,9 @@ class LogWriter:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> AppendFuture:
-        """Take a record and return its future; waits while the buffer is full.
+        """Buffer a record and return its future. Waits while the buffer is full.
 
-        What is wrong with the record itself is raised here; what goes wrong later is in the future.
+        An invalid record raises here. A later error is in the future.
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
@@ -80,11 +84,11 @@ class LogWriter:
         return self._put(self._lane, record, record_bound(record), AppendFuture)
 
     def flush(self) -> None:
-        """Send what has gathered and wait until all of it is written; errors are in the futures."""
+        """Write what is buffered and wait for it. Errors are in the futures."""
         self._sender.flush()
 
     def close(self) -> None:
-        """Send what has gathered and end the thread. Raises the error that stopped the log, if one did."""
+        """Write what is buffered and stop the thread. Raises the error that stopped the log, if there was one."""
         self._sender.close()
         if self._lane.failure is not None:
             raise self._lane.failure

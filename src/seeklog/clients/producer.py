@@ -1,10 +1,11 @@
-"""The producer: records go in by topic and key, batches go to partitions.
+"""The producer: records are sent by topic and key, and appended to partitions in batches.
 
-A key goes where Kafka's default partitioner puts it (murmur2). Records without a key stick to one partition until a
-batch is full or has lingered, then to another, so that batches are large however many partitions there are.
+A key maps to the partition that Kafka's default partitioner (murmur2) chooses. Records without a key stick to one
+partition until its batch is full or has lingered, then move to another, so that batches are large with any number of
+partitions.
 
-An idempotent producer numbers the records of each partition. If a log fails in the middle of a batch, so that nobody
-knows whether it is written, it opens the log anew and appends the same batch again: it is there once.
+An idempotent producer numbers the records of each partition. If a log fails during an append, the batch may or may not
+be written. The producer then reopens the log and appends the same batch again; the log stores it once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from seeklog.topics.producer_ids import Identity
 from seeklog.topics.topics import Topics
 
 Partitioner = Callable[[bytes, int], int]
-# How often an idempotent producer appends a batch to a log that fails, each time to one that was opened anew.
+# How often an idempotent producer appends a batch to a failing log. The log is reopened before each retry.
 ATTEMPTS: Final = 3
 
 
@@ -42,7 +43,7 @@ class RecordMetadata(NamedTuple):
 
 
 class _PartitionLane(Lane):
-    """The way to one partition of the store, which is opened for writing when a batch comes."""
+    """The lane to one partition of a store. The partition is opened for writing when a batch arrives."""
 
     __slots__ = ("partition",)
 
@@ -63,11 +64,11 @@ class _PartitionDestination:
         self._table = table
         self._partition = partition
         self._unsynced: dict[Log, int] = {}
-        """The logs that were appended to since the last sync, and up to where: one may be opened anew in between."""
+        """Logs appended to since the last sync, with the end offset: the log may be reopened between two appends."""
 
     @property
     def syncs_each(self) -> bool:
-        # The policy is that of the logs as they were open for the appends: the topic may have been altered.
+        # The policy of the logs at the time of the appends. The topic may have been altered since.
         return bool(self._unsynced)
 
     def append_records(self, records: list[Record]) -> range:
@@ -77,21 +78,21 @@ class _PartitionDestination:
         return offsets
 
     def flush(self) -> None:
-        """Sync the very logs that were appended to: one that is opened anew may have lost what was not synced."""
+        """Sync the logs that were appended to. A log reopened since may lack unsynced records."""
         unsynced, self._unsynced = self._unsynced, {}
         for log, end in unsynced.items():
             try:
                 log.flush()
             except LogClosed:
-                # Whoever closed it has synced it, unless that failed.
+                # Closing a log syncs it, unless that failed.
                 if log.recovery_point < end:
                     raise LogFailed(
-                        f"{self._partition} was closed, and what was appended before is not synced"
+                        f"{self._partition} was closed before the last records were synced; they may be lost"
                     ) from None
 
 
 class _NumberedDestination:
-    """A partition whose records are numbered. Every append waits for what the log promises, so no sync is left over."""
+    """A partition whose records are numbered. Every append waits as the flush policy demands, so no sync is left."""
 
     def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
         self._table = table
@@ -99,55 +100,55 @@ class _NumberedDestination:
         self._identity = identity
         self._next: ProducerSequence | None = None
         self._topic_id = ""
-        """Of the topic that the place is in: one made anew under its name has none of these records."""
+        """The topic that the sequence belongs to. A recreated topic has none of these records."""
         self.syncs_each = False
 
     def append_records(self, records: list[Record]) -> range:
-        place = self._next
-        # If this fails nobody knows whether the batch is written; then the log says where the next one goes on. With
-        # the same place it would be taken for this one.
+        sequence = self._next
+        # After a failed append it is unknown whether the batch is written, so the next one asks the log for its
+        # sequence. With the same sequence the log would take it for a duplicate of this batch.
         self._next = None
         for attempt in range(ATTEMPTS):
             try:
                 with self._table.writing(self._partition) as log:
                     topic_id = self._table.topic_id(self._partition)
-                    if place is None or topic_id != self._topic_id:
-                        place, self._topic_id = self._place_in(log), topic_id
-                    offsets = log.append_many(records, producer=place)
-                self._next = place.after(len(records))
+                    if sequence is None or topic_id != self._topic_id:
+                        sequence, self._topic_id = self._sequence_in(log), topic_id
+                    offsets = log.append_many(records, producer=sequence)
+                self._next = sequence.after(len(records))
                 break
             except LogFailed:
                 if attempt == ATTEMPTS - 1:
                     raise
         return offsets
 
-    def _place_in(self, log: Log) -> ProducerSequence:
-        first = self._identity.first_place
+    def _sequence_in(self, log: Log) -> ProducerSequence:
+        first = self._identity.first_sequence
         known = log.next_sequence(first.producer_id)
         return known if known is not None and known.epoch == first.epoch else first
 
     def flush(self) -> None:
-        """Nothing: every append has waited."""
+        """Do nothing: every append has waited."""
 
 
 class SendFuture(Future):
-    """Where one record will be."""
+    """The future position of one record."""
 
     __slots__ = ()
     _lane: _PartitionLane
 
     @property
     def partition(self) -> int:
-        """The partition that was chosen for the record."""
+        """The partition chosen for the record."""
         return self._lane.partition.partition
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return where the record is, waiting for it; raises what went wrong, or `TimeoutError`."""
+        """Return where the record is, waiting up to `timeout` seconds. Raises the send's error, or `TimeoutError`."""
         return RecordMetadata(*self._lane.partition, self._offset(timeout))
 
 
 class _Route:
-    """The ways to one topic's partitions."""
+    """The lanes to one topic's partitions."""
 
     def __init__(self, topic: Topic, lanes: dict[int, _PartitionLane], *, version: int, needs_key: bool) -> None:
         self.topic = topic.name
@@ -159,15 +160,15 @@ class _Route:
         self.sticky_batch: Gathering | None = None
 
     def lane_to(self, partition: object) -> _PartitionLane:
-        """Return the way to a partition, or say which there are."""
+        """Return the lane to a partition, or raise `TopicNotFound`."""
         lane = self.lanes.get(partition) if isinstance(partition, int) else None
         if lane is None:
             there = ", ".join(map(str, self.lanes))
-            raise TopicNotFound(f"topic {self.topic!r} has no partition {partition!r} here, only {there}")
+            raise TopicNotFound(f"topic {self.topic!r} has no partition {partition!r} here; it has {there}")
         return lane
 
     def stick(self, size: int) -> _PartitionLane:
-        """Return the way that a record without a key takes: the one of the last, while its batch has room."""
+        """Return the lane for a record without a key: the current one while its batch has room."""
         lane = self.sticky
         batch = lane.gathering
         if batch is None or batch is not self.sticky_batch or batch.size + size > lane.batch_bytes:
@@ -180,7 +181,10 @@ class _Route:
 
 
 class Producer:
-    """Sends records to topics. Any thread may send; close it, or use it as a context manager."""
+    """Sends records to topics. Any thread may send.
+
+    Create one with `Store.producer`. Use it as a context manager, or close it.
+    """
 
     def __init__(
         self,
@@ -197,9 +201,9 @@ class Producer:
     ) -> None:
         numbers = all(isinstance(number, int | float) for number in (batch_bytes, linger_ms, buffer_bytes))
         if not numbers or batch_bytes < 1 or buffer_bytes < batch_bytes:
-            raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold, all of them numbers")
+            raise UsageError("batch_bytes must be a number of at least 1, and buffer_bytes at least batch_bytes")
         if not callable(partitioner):
-            raise UsageError(f"a partitioner is called with a key and a count, and {partitioner!r} cannot be")
+            raise UsageError(f"a partitioner must be callable with a key and a count, not {partitioner!r}")
         self._topics = topics
         self._table = table
         self._batch_bytes = batch_bytes
@@ -210,7 +214,7 @@ class Producer:
         self._lanes: dict[TopicPartition, _PartitionLane] = {}
         self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
-        # While somebody sends, the store must stay open, though nobody else refers to it: it syncs the logs.
+        # The store syncs the logs, so it must stay open for this producer even if nothing else refers to it.
         self._owner = owner
         weakref.finalize(self, self._sender.end)
 
@@ -232,10 +236,10 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture:
-        """Take a record and return its future; waits while the buffer is full.
+        """Buffer a record and return its future. Waits while the buffer is full.
 
-        What is wrong with the record or the topic is raised here; what goes wrong later is in the future. How
-        durable a record is when its future is done, the topic's `flush` says.
+        An invalid record or an unknown topic raises here. A later error is in the future. The topic's setting `flush`
+        determines how durable the record is when its future is done.
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
@@ -260,16 +264,16 @@ class Producer:
         version = self._topics.version
         topic = self._topics.find(name)
         if name in names.INTERNAL_TOPICS:
-            raise UsageError(f"{name} is Kafka's own: nobody sends to it")
+            raise UsageError(f"{name} is Kafka's own topic; send to another topic")
         config = self._topics.config_of(topic)
         batch_bytes = min(self._batch_bytes, config.max_message_bytes, config.segment_bytes)
         lanes: dict[int, _PartitionLane] = {}
         for number in topic.partitions:
             partition = TopicPartition(name, number)
-            # A lane stays the same for as long as the producer does: its batches keep their order.
+            # A producer keeps one lane per partition, so that its batches stay in order.
             lane = self._lanes.get(partition)
             if lane is None:
-                # Two threads may come here at once: one lane must be both's.
+                # Two threads may get here at once, and both must use the same lane.
                 new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes, identity=self._identity)
                 lane = self._lanes.setdefault(partition, new)
             lane.batch_bytes = batch_bytes
@@ -279,15 +283,15 @@ class Producer:
         return route
 
     def flush(self) -> None:
-        """Send what has gathered and wait until all of it is written.
+        """Send what is buffered and wait until it is written.
 
-        Raises the error of a record that failed, if nobody has asked its future: so nothing is lost in silence.
+        Raises the error of a failed record whose future nobody has checked, so that no failure goes unnoticed.
         """
         self._sender.flush()
         self._raise_unseen()
 
     def close(self) -> None:
-        """Flush, and end the thread. Closing twice is nothing."""
+        """Flush, and stop the thread. Closing twice has no effect."""
         try:
             self._sender.close()
         finally:
@@ -296,12 +300,12 @@ class Producer:
         self._raise_unseen()
 
     def written(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """Return how many records of this producer are in a partition: for one that resumes, to go on behind them.
+        """Return how many records of this producer a partition has. A resumed producer continues after them.
 
-        Counted are those of its epoch; the count begins again at 2^31.
+        Records of earlier epochs are not counted. The count wraps around at 2^31.
         """
         if self._identity is None:
-            raise UsageError("only an idempotent producer counts its records")
+            raise UsageError("only an idempotent producer counts its records; pass idempotence=True or a name")
         self.flush()
         topic, number = partition
         with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:

@@ -1,9 +1,9 @@
-"""Batches on their way to logs: records go in one by one, a thread appends what has gathered.
+"""Gathers records into batches and appends them to logs in a thread.
 
-A lane leads to one log. It has at most one batch that is being filled; a batch leaves when it is full, or when its
-first record has lingered. Batches of one lane are appended in the order in which they were begun. The thread
-belongs to the sender and serves all of its lanes; with `flush="batch"` all batches that are ready share one sync a
-log. Futures of a batch share one `Delivery`.
+A lane leads to one log and fills at most one batch at a time. A batch leaves when it is full or when its first record
+has lingered. The batches of a lane are appended in the order in which they were begun. One thread serves all lanes of a
+sender. With `flush="batch"`, batches that are ready together share one sync per log. The futures of a batch share one
+`Delivery`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _open_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
 
 
 class Destination(Protocol):
-    """Where a lane leads."""
+    """The log at the end of a lane."""
 
     @property
     def syncs_each(self) -> bool:
-        """Whether a batch counts as written only when it is synced."""
+        """Whether a batch counts as written only after a sync."""
         ...
 
     def append_records(self, records: list[Record]) -> Sequence[int]:
-        """Append records as one batch, not yet synced; return their offsets."""
+        """Append records as one batch without syncing. Return their offsets."""
         ...
 
     def flush(self) -> None:
@@ -45,7 +45,7 @@ class Destination(Protocol):
 
 
 class Delivery:
-    """The fate of one batch; its futures share it."""
+    """The outcome of one batch, shared by its futures."""
 
     __slots__ = ("_callbacks", "_done", "_lock", "errors", "observed", "offsets")
 
@@ -54,7 +54,7 @@ class Delivery:
         self._done: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] | None = []
         self.observed: set[int] = set()
-        """The places of the records whose fate somebody has asked for."""
+        """Indexes of the records whose outcome a caller has asked for."""
         self.offsets: Sequence[int] = ()
         self.errors: Mapping[int, SeeklogError] = {}
 
@@ -63,9 +63,9 @@ class Delivery:
         return self._callbacks is None
 
     def finish(self, offsets: Sequence[int], errors: Mapping[int, SeeklogError]) -> None:
-        """Settle every future of the batch and run their callbacks in this thread.
+        """Complete the futures of the batch and run their callbacks in this thread.
 
-        `errors` has the places of the records that failed.
+        `errors` maps the indexes of failed records to their errors.
         """
         with self._lock:
             self.offsets, self.errors = offsets, errors
@@ -85,7 +85,7 @@ class Delivery:
             if self._done is None:
                 self._done = threading.Event()
         if not self._done.wait(timeout):
-            raise TimeoutError("the record was not written in time")
+            raise TimeoutError("the record was not written in time; wait again, or pass a longer timeout")
 
     def when_done(self, callback: Callable[[], object]) -> None:
         with self._lock:
@@ -96,34 +96,34 @@ class Delivery:
 
 
 class Future:
-    """The fate of one record."""
+    """The outcome of one record."""
 
-    __slots__ = ("_delivery", "_lane", "_place")
+    __slots__ = ("_delivery", "_index", "_lane")
 
-    def __init__(self, lane: Lane, delivery: Delivery, place: int) -> None:
+    def __init__(self, lane: Lane, delivery: Delivery, index: int) -> None:
         self._lane = lane
         self._delivery = delivery
-        self._place = place
+        self._index = index
 
     def done(self) -> bool:
-        """Tell whether the record was written or has failed."""
+        """Return whether the record was written or has failed."""
         return self._delivery.is_done
 
     def exception(self, timeout: float | None = None) -> SeeklogError | None:
-        """Return what went wrong, or None, waiting for it; `TimeoutError` is raised."""
-        self._delivery.observed.add(self._place)
+        """Return the error, or None if the record is written. Waits up to `timeout` seconds, then `TimeoutError`."""
+        self._delivery.observed.add(self._index)
         self._delivery.wait(timeout)
-        return self._delivery.errors.get(self._place)
+        return self._delivery.errors.get(self._index)
 
     def _offset(self, timeout: float | None) -> int:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self._delivery.offsets[self._place]
+        return self._delivery.offsets[self._index]
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(future)` when it is settled: in the sender's thread, or here if it already is."""
-        self._delivery.observed.add(self._place)
+        """Call `callback(future)` when it is done: in the sender's thread, or at once if it is done already."""
+        self._delivery.observed.add(self._index)
         self._delivery.when_done(lambda: callback(self))
 
 
@@ -131,7 +131,7 @@ AnyFuture = TypeVar("AnyFuture", bound=Future)
 
 
 class Gathering:
-    """A batch that is being filled, or that waits for its turn."""
+    """A batch that is being filled or is waiting to be appended."""
 
     __slots__ = ("deadline", "delivery", "lane", "records", "size")
 
@@ -144,7 +144,7 @@ class Gathering:
 
 
 class Lane:
-    """The way to one log."""
+    """The queue of batches for one log."""
 
     __slots__ = ("batch_bytes", "destination", "failure", "gathering")
 
@@ -153,11 +153,11 @@ class Lane:
         self.batch_bytes = batch_bytes
         self.gathering: Gathering | None = None
         self.failure: SeeklogError | None = None
-        """What stopped the log: no record goes this way any more."""
+        """The error that stopped the log. The lane accepts no more records."""
 
 
 class Sender:
-    """Gathers records into batches and appends them. Any thread may call anything."""
+    """Gathers records into batches and appends them. Any thread may call any method."""
 
     def __init__(self, clock: Clock, *, linger_ms: float, buffer_bytes: int) -> None:
         if linger_ms < 0 or buffer_bytes < 1:
@@ -170,7 +170,7 @@ class Sender:
         self._ready = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
-        # In the order in which they were begun, which is that of their deadlines; some have become full since.
+        # In the order of their beginning, which is the order of their deadlines. Some are full and in `_full` as well.
         self._begun: deque[Gathering] = deque()
         self._full: deque[Gathering] = deque()
         self._outstanding: set[Gathering] = set()
@@ -182,7 +182,7 @@ class Sender:
         _open_senders.add(self)
 
     def put(self, lane: Lane, record: Record, size: int, future: type[AnyFuture]) -> AnyFuture:
-        """Take a record, which takes `size` bytes at most, into a batch; waits while the buffer is full."""
+        """Add a record of at most `size` bytes to a batch. Waits while the buffer is full."""
         with self._lock:
             if self._buffered + size > self._buffer_bytes and self._buffered:
                 self._wait_for_room(lane, size)
@@ -208,7 +208,7 @@ class Sender:
 
     def _wait_for_room(self, lane: Lane, size: int) -> None:
         if threading.current_thread() is self._thread:
-            return  # a callback that sends: nobody else would make room
+            return  # a callback that sends runs in this thread, and no other thread would make room
         while self._buffered + size > self._buffer_bytes and self._buffered:
             if lane.failure is not None or self._is_closed:
                 return
@@ -217,7 +217,7 @@ class Sender:
     def flush(self) -> None:
         """Send what has gathered and wait until all of it is written or has failed."""
         if threading.current_thread() is self._thread:
-            raise UsageError("a callback cannot wait for a flush: it runs in the thread that would do it")
+            raise UsageError("a callback cannot flush: it runs in the thread that does the flush")
         with self._lock:
             awaited = set(self._outstanding)
             self._flush_requests += 1
@@ -229,31 +229,31 @@ class Sender:
                 self._flush_requests -= 1
 
     def unseen_failure(self) -> SeeklogError | None:
-        """Return an error of a record that nobody has asked for, and forget it and the others."""
+        """Return one error of a record whose future nobody checked, or None. Forgets all errors so far."""
         with self._lock:
             failed, self._failed = self._failed, []
         for delivery in failed:
-            for place, error in delivery.errors.items():
-                if place not in delivery.observed:
+            for index, error in delivery.errors.items():
+                if index not in delivery.observed:
                     return error
         return None
 
     def end(self) -> None:
-        """Let the thread send what has gathered and end by itself: for a front that was dropped unclosed."""
+        """Close without waiting: the thread sends the rest, then ends. For owners that were dropped unclosed."""
         with self._lock:
             self._is_closed = True
             self._ready.notify()
             self._room.notify_all()
 
     def close(self) -> None:
-        """Send what has gathered and end the thread. Closing twice is nothing."""
+        """Send what has gathered and wait for the thread to end. Closing twice has no effect."""
         if not self._is_closed:
             self.flush()
         self.end()
         self._thread.join()
 
     def abandon(self) -> None:
-        """Forget everything in a forked child, which has no thread: the parent sends."""
+        """Forget everything in a forked child, which has no thread. The parent sends the records."""
         self._lock = threading.Lock()
         self._ready = self._room = self._progress = threading.Condition(self._lock)
         self._is_closed = True
@@ -273,7 +273,7 @@ class Sender:
             del batches
 
     def _take(self) -> list[Gathering]:
-        """Wait for batches that are full or have lingered long enough; nothing when closed."""
+        """Wait for batches that are full or have lingered. Return none after the sender was closed."""
         with self._lock:
             while True:
                 batches = list(self._full)
@@ -284,14 +284,14 @@ class Sender:
                 self._ready.wait(left)
 
     def _take_lingered(self, batches: list[Gathering]) -> float | None:
-        """Move batches that are due to `batches`; return the seconds until the next one is, or None."""
-        everything = self._flush_requests > 0 or self._is_closed
+        """Move due batches to `batches`. Return the seconds until the next one is due, or None."""
+        is_flushing = self._flush_requests > 0 or self._is_closed
         while self._begun:
             gathering = self._begun[0]
             lane = gathering.lane
             if lane.gathering is gathering:
                 left = gathering.deadline - self._clock.monotonic()
-                if left > 0 and not everything:
+                if left > 0 and not is_flushing:
                     return left
                 lane.gathering = None
                 batches.append(gathering)
@@ -299,7 +299,7 @@ class Sender:
         return None
 
     def _send(self, batches: list[Gathering]) -> None:
-        """Append batches one by one, sync once a log that promises it, then settle the futures."""
+        """Append batches one by one, sync each log once if needed, then complete the futures."""
         sent: list[tuple[Gathering, Sequence[int], dict[int, SeeklogError]]] = []
         to_sync: dict[int, Lane] = {}
         for batch in batches:
@@ -312,7 +312,7 @@ class Sender:
             try:
                 lane.destination.flush()
             except Exception as error:
-                # What was appended is not known to be durable, and neither is what would follow.
+                # Neither this batch nor a later one can be known to be durable.
                 failure = error if isinstance(error, SeeklogError) else LogFailed(f"the writer stopped: {error!r}")
                 lane.failure = failure
                 sent = [
@@ -322,16 +322,16 @@ class Sender:
         for batch, offsets, errors in sent:
             if errors:
                 if not self._failed:
-                    # Said once until somebody asks: the caller may never look at the futures.
+                    # Log the first failure until a caller asks: the caller may never check the futures.
                     logger.warning("records were not written: %s", next(iter(errors.values())))
                 with self._lock:
                     self._failed.append(batch.delivery)
             batch.delivery.finish(offsets, errors)
 
-    def _append(self, lane: Lane, records: list[Record], place: int, errors: dict[int, SeeklogError]) -> Sequence[int]:
-        """Append records that stand at `place` in their batch; return their offsets, -1 where in `errors`.
+    def _append(self, lane: Lane, records: list[Record], first: int, errors: dict[int, SeeklogError]) -> Sequence[int]:
+        """Append records that begin at index `first` of their batch. Return their offsets, or -1 for those in `errors`.
 
-        A batch that turns out too large is split; a record that is too large by itself fails alone.
+        A batch that turns out too large is split. A record that is too large by itself fails alone.
         """
         try:
             if lane.failure is not None:
@@ -341,28 +341,28 @@ class Sender:
             if len(records) > 1:
                 half = len(records) // 2
                 return [
-                    *self._append(lane, records[:half], place, errors),
-                    *self._append(lane, records[half:], place + half, errors),
+                    *self._append(lane, records[:half], first, errors),
+                    *self._append(lane, records[half:], first + half, errors),
                 ]
             failure: SeeklogError = error
         except (LogFailed, LogClosed) as error:
             failure = lane.failure = error
         except SeeklogError as error:
-            # These records are lost to the caller, but the next may go well: a full disk, a log that another locks.
+            # These records failed, but the next may succeed: the disk was full, or another process held the lock.
             failure = error
         except Exception as error:
             failure = lane.failure = LogFailed(f"the writer stopped: {error!r}")
-        errors.update(dict.fromkeys(range(place, place + len(records)), failure))
+        errors.update(dict.fromkeys(range(first, first + len(records)), failure))
         return [-1] * len(records)
 
 
-def _send_the_rest() -> None:
-    """At the end of the program: what was given to a writer that nobody closed is written all the same."""
+def _close_all() -> None:
+    """Write out at exit what was given to senders that nobody closed."""
     for sender in list(_open_senders):
         sender.close()
 
 
-atexit.register(_send_the_rest)
+atexit.register(_close_all)
 
 
 def _abandon_all() -> None:

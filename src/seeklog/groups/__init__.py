@@ -1,1 +1,1 @@
-"""Consumer groups: their offsets and members, in the records that Kafka keeps in `__consumer_offsets`."""
+"""Consumer groups: committed offsets and members, stored as Kafka's records in `__consumer_offsets`."""

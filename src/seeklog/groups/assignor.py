@@ -1,8 +1,8 @@
-"""Which member of a group should read which partition: a pure decision.
+"""The assignment of partitions to the members of a group, as a pure function.
 
-Members keep what they have; what nobody has goes to those with the fewest; then single partitions move from the
-fullest to the emptiest while that makes them more even. So one who comes or goes moves as few as can be, and
-everybody who decides over the same state decides the same.
+Members keep their partitions. Free partitions go to the members with the fewest. Then single partitions move from the
+fullest member to the emptiest while that evens them out. So a member that joins or leaves moves as few partitions as
+possible, and all members compute the same assignment from the same state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def plan(
     partitions: Mapping[str, Collection[int]],
     current: Mapping[str, Collection[TopicPartition]],
 ) -> Assignment:
-    """Return the partitions that each member should have, each one at exactly one of its subscribers."""
+    """Return the partitions that each member should have. Each partition goes to exactly one of its subscribers."""
     wanted: Assignment = {member: set() for member in sorted(subscriptions)}
     everything = {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
     taken: set[TopicPartition] = set()
@@ -46,7 +46,7 @@ def _emptiest(wanted: Assignment, members: Collection[str]) -> str:
 
 
 def _balance(wanted: Assignment, subscribers: Mapping[str, Collection[str]]) -> None:
-    """Move partitions one by one to where there are at least two fewer, until there is none to move."""
+    """Move partitions one by one to members with at least two fewer, until no move is left."""
     held: dict[str, dict[str, list[TopicPartition]]] = {member: {} for member in wanted}
     for member, partitions in wanted.items():
         for partition in sorted(partitions):
@@ -71,7 +71,7 @@ def _find_taker(
     wanted: Assignment,
     subscribers: Mapping[str, Collection[str]],
 ) -> tuple[str, str] | None:
-    """Return a topic that the giver has too much of and who should have one more of it, or None."""
+    """Return a topic of which the giver has too many partitions, and the member to get one; or None."""
     for topic in sorted(held[giver], reverse=True):
         if held[giver][topic] and subscribers.get(topic):
             taker = _emptiest(wanted, subscribers[topic])

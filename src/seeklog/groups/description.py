@@ -1,4 +1,4 @@
-"""What a group looks like at one moment, and how far it is behind."""
+"""Snapshots of a group and of its lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog.names import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """One group as it is now."""
+    """One group at one moment."""
 
     name: str
     generation: int
@@ -20,20 +20,20 @@ class GroupDescription:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """The next offset that the group reads of each partition that it has committed."""
+        """The committed offsets: for each partition the offset of the next record to read."""
         return {partition: committed.offset for partition, committed in self.committed.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """How far a group is behind in one partition."""
+    """The lag of a group in one partition."""
 
     topic: str
     partition: int
     committed: int | None
-    """The next offset that the group reads, or None if it has committed none."""
+    """The committed offset, or None."""
     log_start_offset: int
     high_watermark: int
     lag: int
-    """How many offsets lie between; all that are kept, if nothing was committed."""
+    """The number of offsets from the committed one to the high watermark; without one, from the log start offset."""
     member_id: str | None

@@ -1,9 +1,9 @@
-"""The consumer groups of a store: their committed offsets and members, kept in `__consumer_offsets`.
+"""The consumer groups of a store: their committed offsets and members, stored in `__consumer_offsets`.
 
-A group's records lie in one partition, chosen as Kafka does by the hash of its name. The state of a group is what
-its records add up to, the last one of each key counting. Whoever changes a group holds the lock of that partition
-for that moment: takes it, reads what others have added, decides, appends, and lets it go. So processes change a
-group one after the other, each knowing what the one before did, and nobody needs a server.
+The records of a group are in one partition, chosen by the hash of its name as in Kafka. A group's state follows from
+the last record of each key. To change a group, a process acquires the lock of that partition, reads what other
+processes have appended, decides, appends, and releases the lock. So the changes of a group are serialized without a
+server.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
-# Kafka makes 50, one directory each, so that brokers can share them out; here they only let groups commit side by
-# side. A broker that takes over counts the directories.
+# Kafka creates 50 partitions, to spread them over brokers. Here they only let groups commit at the same time. A broker
+# that takes over counts the directories.
 OFFSETS_PARTITIONS: Final = 4
 OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
-# How long a change waits while other processes change groups of the same partition.
+# How long a change waits for changes of other groups in the same partition.
 LOCK_WAIT_S: Final = 30.0
-# The first look at a group reads the last segment of its partition, and what compaction has left of those before.
+# Bounds the first read of a group: the last segment of its partition, and what compaction left of those before.
 ROLL_RECORDS: Final = 2048
 MAX_METADATA_BYTES: Final = 4096
 MAX_GROUP_NAME_BYTES: Final = 1024
@@ -60,7 +60,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(slots=True)
 class Group:
-    """What is known of one group."""
+    """The state of one group."""
 
     name: str
     state: GroupState = field(default_factory=GroupState)
@@ -68,7 +68,7 @@ class Group:
 
 
 class _OffsetsPartition:
-    """One partition of `__consumer_offsets`, and what its records add up to so far."""
+    """One partition of `__consumer_offsets`, and the state of its groups."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -76,27 +76,27 @@ class _OffsetsPartition:
         self.groups: dict[str, Group] = {}
         self._next_offset = 0
         self._rolled_at = 0
-        """Where the last segment begins."""
+        """The base offset of the last segment."""
 
-    def read_on(self, log: LogReader) -> None:
-        """Take in the records that were added since."""
+    def catch_up(self, log: LogReader) -> None:
+        """Apply the records appended since the last call."""
         end = log.high_watermark
         if end == self._next_offset:
             return
         start = log.log_start_offset
-        # Compaction, ours or a broker's, leaves the last segment alone. Out of those before it a tombstone that was not
-        # read here may be gone by now, and what it took away would stay.
+        # Compaction, by seeklog or a broker, skips the last segment. Below it, compaction may have removed a tombstone
+        # that was not read yet, and the value that it deletes would stay in memory.
         self._rolled_at = take_snapshot(log).view.bases[-1]
         first_whole_offset = max(start, self._rolled_at)
         if not first_whole_offset <= self._next_offset <= end:
-            # That, or the log was recreated, or lost its beginning: start over.
+            # Or the log was recreated or truncated. Read everything again.
             self.groups, self._next_offset = {}, start
         for record in log.scan(self._next_offset, end):
             self._take(record)
         self._next_offset = end
 
     def append(self, log: Log, change: GroupChange) -> None:
-        """Append what a change has put, and take it in. Everything before was read."""
+        """Append the records of a change, and apply it. All earlier records are already applied."""
         self._next_offset = log.append_many(change.pending, wait=False).stop
         if change.group.offsets or change.group.state != GroupState():
             self.groups[change.name] = change.group
@@ -106,7 +106,7 @@ class _OffsetsPartition:
             self._compact(log)
 
     def _compact(self, log: Log) -> None:
-        """Begin a segment, so that of those before it only the latest record of each key is kept."""
+        """Roll a segment, so that compaction keeps only the latest record of each key of those before."""
         log.flush()
         self._rolled_at = self._next_offset
         try:
@@ -114,11 +114,11 @@ class _OffsetsPartition:
             log.flush()
             log.compact_if_due()
         except SeeklogError as error:
-            # What was appended is durable. The next segment, or the store's maintenance, makes up for it.
-            logger.warning("%s: not compacted yet: %s", self.partition, error)
+            # The append is durable. A later roll, or the store's maintenance, compacts.
+            logger.warning("%s: compaction failed and is tried again later: %s", self.partition, error)
 
     def tombstones_of(self, topic: str) -> list[Record]:
-        """Return what takes away all that groups have committed for a topic."""
+        """Return tombstones for every offset that a group has committed for a topic."""
         return [
             Record(None, key=records.encode_offset_key(group.name, partition))
             for group in self.groups.values()
@@ -126,8 +126,8 @@ class _OffsetsPartition:
             if partition.topic == topic
         ]
 
-    def start_over(self) -> None:
-        """Read everything again the next time."""
+    def reset(self) -> None:
+        """Read everything again on the next call."""
         self.groups, self._next_offset = {}, -1
 
     def _take(self, record: Record) -> None:
@@ -138,7 +138,7 @@ class _OffsetsPartition:
             elif isinstance(key, GroupKey):
                 self._take_group(key, record.value)
         except CorruptionError as error:
-            logger.warning("%s: the record at offset %d is left out: %s", self.partition, record.offset, error)
+            logger.warning("%s: the record at offset %d is skipped: %s", self.partition, record.offset, error)
 
     def _take_offset(self, key: OffsetKey, value: bytes | None) -> None:
         if value is not None:
@@ -162,7 +162,7 @@ class _OffsetsPartition:
 
 
 class GroupChange:
-    """A group, held still so that it can be changed."""
+    """A change of one group, made with its partition locked."""
 
     def __init__(self, name: str, group: Group, now_ms: int) -> None:
         self.name = name
@@ -171,7 +171,7 @@ class GroupChange:
         self.pending: list[Record] = []
 
     def put_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
-        """Set offsets; None takes one away."""
+        """Set offsets. The value None deletes one."""
         known = dict(self.group.offsets)
         for partition, committed in offsets.items():
             if committed is None:
@@ -184,19 +184,19 @@ class GroupChange:
         self.group = Group(self.name, self.group.state, known)
 
     def put_state(self, state: GroupState) -> None:
-        """Set the members, as the generation after the last."""
+        """Set the members, in a new generation."""
         state = replace(state, generation=self.group.state.generation + 1, state_timestamp_ms=self._now_ms)
         self.pending.append(Record(records.encode_group(state), key=records.encode_group_key(self.name)))
         self.group = Group(self.name, state, self.group.offsets)
 
     def drop_state(self) -> None:
-        """Take the group itself away."""
+        """Delete the group's state."""
         self.pending.append(Record(None, key=records.encode_group_key(self.name)))
         self.group = Group(self.name, GroupState(), self.group.offsets)
 
 
 class Groups:
-    """Reads and changes the groups of one store. Any thread may call anything."""
+    """Reads and changes the groups of one store. Any thread may call any method."""
 
     def __init__(self, topics: Topics, table: OpenLogs, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
@@ -210,28 +210,28 @@ class Groups:
     # ------------------------------------------------------------ asking
 
     def names(self) -> list[str]:
-        """Return the names of all groups, in order."""
+        """Return the names of all groups, sorted."""
         if not self._topics.has(CONSUMER_OFFSETS):
             return []
         found: list[str] = []
         for number in self._topics.find(CONSUMER_OFFSETS).partitions:
-            with self._looking(TopicPartition(CONSUMER_OFFSETS, number)) as offsets:
+            with self._reading(TopicPartition(CONSUMER_OFFSETS, number)) as offsets:
                 found += offsets.groups
         return sorted(found)
 
     def look(self, name: str) -> Group | None:
-        """Return a group as it is now, or None if nothing is known of it."""
+        """Return a group, or None if it does not exist."""
         if not self._topics.has(CONSUMER_OFFSETS):
             return None
-        with self._looking(self.partition_of(name)) as offsets:
+        with self._reading(self.partition_of(name)) as offsets:
             group = offsets.groups.get(name)
             return None if group is None else Group(name, group.state, dict(group.offsets))
 
     def find(self, name: str) -> Group:
-        """Return a group as it is now; the nearest name is told of one that is not there."""
+        """Return a group, or raise `GroupNotFound` with the nearest name."""
         group = self.look(name)
         if group is None:
-            import difflib  # only to word an error: it would cost every import 5 ms
+            import difflib  # only for an error message: it would add 5 ms to every import
 
             there = self.names()
             nearest = difflib.get_close_matches(name, there, n=1)
@@ -240,40 +240,40 @@ class Groups:
         return group
 
     def partition_of(self, name: str) -> TopicPartition:
-        """Return the partition of `__consumer_offsets` that a group's records lie in."""
+        """Return the partition of `__consumer_offsets` with a group's records."""
         count = self._topics.find(CONSUMER_OFFSETS).partition_count
         return TopicPartition(CONSUMER_OFFSETS, java_hash(name) % count)
 
     def directory_of(self, name: str) -> str:
-        """Return the directory of that partition, where the files of the group's members lie too."""
+        """Return the directory of that partition. It also holds the files of the group's members."""
         return partition_path(self._topics.root, self.partition_of(name))
 
     def living(self, group: Group) -> dict[str, Member]:
         """Return the members of a group that are alive."""
         if not group.state.members:
             return {}
-        with translated(f"who is alive in group {group.name!r} cannot be told"):
+        with translated(f"the members of group {group.name!r} cannot be checked"):
             return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
 
     def check_idle(self, group: Group) -> None:
-        """Refuse if a group has members that are alive."""
+        """Raise `GroupInUse` if a group has live members."""
         members = self.living(group)
         if members:
             raise GroupInUse(
-                f"group {group.name!r} has {len(members)} members that consume, such as {min(members)}; stop them first"
+                f"group {group.name!r} has {len(members)} active members, such as {min(members)}; stop them first"
             )
 
     @contextlib.contextmanager
-    def _looking(self, partition: TopicPartition) -> Iterator[_OffsetsPartition]:
+    def _reading(self, partition: TopicPartition) -> Iterator[_OffsetsPartition]:
         offsets = self._offsets_partition(partition)
         with offsets.lock:
             while True:
                 log = self._table.reading(partition)
                 try:
-                    offsets.read_on(log)
+                    offsets.catch_up(log)
                     break
                 except LogClosed:
-                    continue  # the table has opened it otherwise meanwhile
+                    continue  # the log was reopened meanwhile
             yield offsets
 
     def _offsets_partition(self, partition: TopicPartition) -> _OffsetsPartition:
@@ -284,7 +284,7 @@ class Groups:
             return offsets
 
     def abandon(self) -> None:
-        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._lock = threading.Lock()
         for offsets in self._partitions.values():
             offsets.lock = threading.RLock()
@@ -293,31 +293,31 @@ class Groups:
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[GroupChange]:
-        """Hold a group still, and append what was put when the block ends: all of it, durable, or nothing.
+        """Change a group: lock it, and append all records of the change durably when the block ends, or none.
 
-        All groups of the partition are held, in this and in other processes, with what was committed before taken in.
+        This locks all groups of the partition, also for other processes. The state includes every earlier commit.
         """
         check_group_name(name)
         if self._read_only:
-            raise UsageError(f"{self._topics.root} is open read-only: a group cannot be changed")
+            raise UsageError(f"{self._topics.root} is open read-only; open it without read_only to change groups")
         with translated(f"group {name!r} cannot be changed"):
-            partition = self._place_of(name)
+            partition = self._ensure_partition_of(name)
             offsets = self._partitions.get(partition) or self._offsets_partition(partition)
             with offsets.lock:
                 try:
                     with self._table.borrow(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
-                        offsets.read_on(log)
+                        offsets.catch_up(log)
                         change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
                         yield change
                         if change.pending:
                             offsets.append(log, change)
                 except LogFailed:
-                    # What was appended, and taken in, may be lost, and its offset given to what another commits.
-                    offsets.start_over()
+                    # The appended records may be lost, and their offsets may go to another commit.
+                    offsets.reset()
                     raise
 
-    def _place_of(self, name: str) -> TopicPartition:
-        """Return the partition that a group's records lie in, of a topic that is created with the first of them."""
+    def _ensure_partition_of(self, name: str) -> TopicPartition:
+        """Return the partition for a group's records. Create `__consumer_offsets` if it does not exist."""
         try:
             return self.partition_of(name)
         except TopicNotFound:
@@ -333,16 +333,16 @@ class Groups:
         member_id: str | None = None,
         topic_ids: Mapping[TopicPartition, str] | None = None,
     ) -> None:
-        """Set a group's offsets. A member may commit for its own partitions, others only for an idle group.
+        """Set a group's offsets. A member may commit for its own partitions, and a non-member only for an idle group.
 
-        `topic_ids` are of the topics that the offsets were read from; where none is given, it is the topic of now.
+        `topic_ids` are the ids of the topics that were read. For other partitions the current topic counts.
         """
         if not offsets:
             return
         read = topic_ids or {}
         self._topics.refresh()
         self._check_topics(read)
-        # Before the logs are asked: a topic that is recreated in between must not pass for the one that was asked.
+        # Before the logs are read: a topic that is recreated in between must not be taken for the one that was checked.
         asked = {
             partition: read.get(partition) or self._topics.check(partition).topic_id
             for partition in {**offsets, **read}
@@ -353,44 +353,44 @@ class Groups:
             if member_id is None:
                 self.check_idle(change.group)
                 if members:
-                    # One that is only late comes back as a new member, which begins at what is committed here.
+                    # A member that is only late rejoins, and starts at the offsets committed here.
                     change.put_state(GroupState())
             else:
                 own = members[member_id].assignment if member_id in members else frozenset()
                 strange = sorted(set(committed) - own)
                 if strange:
                     raise CommitRefused(
-                        f"{', '.join(map(str, strange))} is no longer this member's in group {name!r}: it was given "
-                        "to another, who reads on from the last commit"
+                        f"{', '.join(map(str, strange))} no longer belongs to this member of group {name!r}: another "
+                        "member has it and continues at the last commit"
                     )
-            # The topics are as they were when the lock was taken. A deletion is in the catalog before it takes the lock
-            # to make the group forget: so either it is seen here, or it sees what is committed now.
+            # The topics are as of the lock. A deletion changes the catalog before it acquires the lock to delete the
+            # group's offsets. So either the deletion is seen here, or it sees this commit.
             self._check_topics(asked)
             change.put_offsets(committed)
 
     def _check_topics(self, topic_ids: Mapping[TopicPartition, str]) -> None:
-        """Refuse offsets of topics that are gone, or others by now."""
+        """Raise `CommitRefused` for offsets of topics that were deleted or recreated."""
         for partition, topic_id in topic_ids.items():
             if self._topics.check(partition).topic_id != topic_id:
                 raise CommitRefused(
-                    f"topic {partition.topic!r} was deleted and recreated since {partition} was read: an offset of the "
-                    "old one says nothing of the new one. Nothing was committed; the next poll begins the new one"
+                    f"topic {partition.topic!r} was deleted and recreated since {partition} was read, so the offset is "
+                    "meaningless in the new topic. Nothing was committed; the next poll starts at the new topic"
                 )
 
     def _checked(self, partition: TopicPartition, value: int | tuple[int, str]) -> CommittedOffset:
         offset, metadata = value if isinstance(value, tuple) and len(value) == 2 else (value, "")
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise UsageError(f"what is committed is an offset, or (offset, text), not {value!r}")
+            raise UsageError(f"commit an offset, or a pair of an offset and a text, not {value!r}")
         if metadata != "":
-            check_text("metadata of a commit", metadata, most=MAX_METADATA_BYTES)
+            check_text("metadata of a commit", metadata, max_bytes=MAX_METADATA_BYTES)
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
     def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
         seen = take_snapshot(log)
         end = seen.log_end_offset
         if seen.recovery_point < offset <= end:
-            # A commit is durable. The records that it counts must be too, or others would take their offsets after a
-            # power loss and be passed over. Where another process writes them, that is up to its flush policy.
+            # A commit is durable, so the records before it must be, too: after a power loss new records would get their
+            # offsets, and the group would skip them. If another process writes them, its flush policy decides.
             self._table.flush(partition)
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(
@@ -407,7 +407,7 @@ class Groups:
         )
 
     def delete(self, name: str) -> None:
-        """Take a group away with its offsets, unless it has members."""
+        """Delete a group and its offsets. Raises `GroupInUse` if it has members."""
         self.find(name)
         with self.changing(name) as change:
             self.check_idle(change.group)
@@ -415,9 +415,9 @@ class Groups:
             change.drop_state()
 
     def forget_topic(self, topic: str) -> None:
-        """Take away what all groups have committed for a topic.
+        """Delete the offsets that all groups have committed for a topic.
 
-        Each partition is held, whatever was found in it before: another process may be committing just now.
+        Every partition is locked, even one without such offsets: another process may be committing now.
         """
         if not self._topics.has(CONSUMER_OFFSETS):
             return
@@ -425,20 +425,20 @@ class Groups:
             partition = TopicPartition(CONSUMER_OFFSETS, number)
             offsets = self._offsets_partition(partition)
             with offsets.lock:
-                # By what is in the log now: what was read before may have been lost by another process's failed sync.
-                offsets.start_over()
+                # Read the log again: what was read before may have been lost by another process's failed sync.
+                offsets.reset()
                 try:
                     with self._table.borrow(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
-                        offsets.read_on(log)
-                        _append_apart(log, offsets.tombstones_of(topic))
+                        offsets.catch_up(log)
+                        _append_in_batches(log, offsets.tombstones_of(topic))
                 finally:
-                    offsets.start_over()
+                    offsets.reset()
 
 
-def _append_apart(log: Log, tombstones: list[Record]) -> None:
-    """Append tombstones, which need not come together, in as many batches as it takes.
+def _append_in_batches(log: Log, tombstones: list[Record]) -> None:
+    """Append tombstones in as many batches as needed.
 
-    Each of what a topic's deletion takes away was committed in time; all of it may be more than a batch holds.
+    The offsets of a deleted topic were committed one by one; all of their tombstones may not fit in one batch.
     """
     try:
         if tombstones:
@@ -447,39 +447,39 @@ def _append_apart(log: Log, tombstones: list[Record]) -> None:
         half = len(tombstones) // 2
         if not half:
             raise
-        _append_apart(log, tombstones[:half])
-        _append_apart(log, tombstones[half:])
+        _append_in_batches(log, tombstones[:half])
+        _append_in_batches(log, tombstones[half:])
 
 
-def check_text(what: str, text: object, *, most: int) -> None:
-    """Refuse what is no text, or too long a one, for a field of a group's records."""
+def check_text(what: str, text: object, *, max_bytes: int) -> None:
+    """Raise `UsageError` if a value is not a text, or is too long, for a field of a group's records."""
     try:
-        fits = isinstance(text, str) and len(text.encode()) <= most
+        fits = isinstance(text, str) and len(text.encode()) <= max_bytes
     except UnicodeEncodeError:
         fits = False
     if not fits:
-        raise UsageError(f"{what} is a text of at most {most:,} bytes in UTF-8")
+        raise UsageError(f"{what} must be a text of at most {max_bytes:,} bytes in UTF-8")
 
 
 def check_group_name(name: str) -> None:
-    """Refuse what cannot name a group."""
+    """Raise `InvalidName` for an invalid group name."""
     if not isinstance(name, str) or not name:
-        raise InvalidName(f"{name!r} cannot name a group: a text of 1 to {MAX_GROUP_NAME_BYTES:,} bytes can")
+        raise InvalidName(f"{name!r} cannot name a group; pass a text of 1 to {MAX_GROUP_NAME_BYTES:,} bytes")
     try:
-        check_text("a group's name", name, most=MAX_GROUP_NAME_BYTES)
+        check_text("a group's name", name, max_bytes=MAX_GROUP_NAME_BYTES)
     except UsageError as error:
         raise InvalidName(str(error)) from None
     if _CONTROL.search(name) or name != name.strip():
-        raise InvalidName(f"{name!r} cannot name a group: it has control characters or blanks around it")
+        raise InvalidName(f"{name!r} cannot name a group: remove control characters, and blanks at its ends")
 
 
 @lru_cache(maxsize=1024)
 def java_hash(text: str) -> int:
-    """Return the magnitude of Java's hash of a string, by which Kafka chooses a group's partition."""
+    """Return the absolute value of Java's hash of a string. Kafka chooses a group's partition by it."""
     hashed = 0
     data = text.encode("utf-16-be")
     for at in range(0, len(data), 2):
         hashed = (31 * hashed + int.from_bytes(data[at : at + 2], "big")) & 0xFFFFFFFF
     signed = hashed - (1 << 32) if hashed >= 1 << 31 else hashed
-    # Java has no positive number for the smallest one; Kafka takes 0.
+    # The smallest int has no absolute value in Java; Kafka uses 0.
     return 0 if signed == -(1 << 31) else abs(signed)

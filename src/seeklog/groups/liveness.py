@@ -1,9 +1,9 @@
-"""Who of a group is alive: those who hold the lock of their own file beside the group's records.
+"""Which members of a group are alive: those that hold the lock of their member file and have polled recently.
 
-`seeklog-member-<uuid>`, in the directory of the group's partition of `__consumer_offsets`, holds the pid of the
-member's process, a blank, and milliseconds of the machine's monotonic clock at its last poll, both in decimal. The
-lock goes with the process, however it ends. A member that holds it but has not polled for its rebalance timeout
-counts as gone too.
+The file `seeklog-member-<uuid>` is in the directory of the group's partition of `__consumer_offsets`. It holds the pid
+of the member's process, a blank, and the time of its last poll in milliseconds of the machine's monotonic clock, both
+in decimal. The lock is released when the process ends. A member that holds it but has not polled within its rebalance
+timeout counts as dead, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 def member_path(directory: str, member_id: str) -> str | None:
-    """Return the file of a member, or None if its id is none that a seeklog gave: a broker's member is gone."""
+    """Return the path of a member's file. None for an id that seeklog did not assign: a broker's member is dead."""
     found = _UUID.search(member_id)
     return None if found is None else f"{directory}/{names.MEMBER}{found[0]}"
 
 
 def sign_of_life(clock: Clock) -> str:
-    """Return what a member's file holds when it polls now."""
+    """Return what a member writes to its file when it polls."""
     return f"{os.getpid():10d} {int(clock.monotonic() * 1000):20d}"
 
 
@@ -47,12 +47,12 @@ def _is_alive(files: Files, clock: Clock, directory: str, member: Member) -> boo
     except FileNotFoundError:
         return False
     if len(words) != 2 or not words[1].isdigit():
-        return True  # it is just being written
+        return True  # the file is being written
     return clock.monotonic() * 1000 - int(words[1]) <= member.rebalance_timeout_ms
 
 
 def remove_files_of_dead(files: Files, directory: str) -> None:
-    """Remove the files that no member holds. The caller holds the partition's lock, so that nobody joins meanwhile."""
+    """Remove the files of dead members. The caller holds the partition's lock, so no member can join meanwhile."""
     for name in files.list(directory):
         if name.startswith(names.MEMBER):
             with contextlib.suppress(OSError):

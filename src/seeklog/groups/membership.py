@@ -1,10 +1,9 @@
-"""A consumer's membership in a group: who is in it, who is alive, and which partitions are whose.
+"""A consumer's membership in a group: joining, heartbeats, and taking and releasing partitions.
 
-The members and their partitions are a record in `__consumer_offsets`; every change of it is made under that
-partition's lock (`Groups.changing`). Nobody rules. Each member compares what it has with what `plan` says it should
-have, gives up its own surplus after it has committed it, and takes from what is free. It never touches the
-partitions of another that lives, so a partition has one reader at any time; and because all decide by the same
-plan, they come to agree.
+The members and their partitions are one record in `__consumer_offsets`, and it changes only under the lock of that
+partition (`Groups.changing`). There is no coordinator. Each member compares its partitions with the result of `plan`,
+commits and releases its surplus, and takes free partitions that it should have. It never takes a partition from a live
+member, so a partition has at most one reader at any time. All members use the same plan, so they converge.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from seeklog.topics.topics import Topics
 logger = logging.getLogger("seeklog")
 
 PROTOCOL = "cooperative-sticky"
-# Means nothing here, where a lock tells who lives. A broker that takes over waits so long for members that it finds in
-# a group; this is the least that it allows.
+# Not used by seeklog, where locks show which members are alive. A broker that takes over waits this long for members
+# that it finds in a group; it is the least that a broker allows.
 SESSION_TIMEOUT_MS = 6000
 
 
 class Membership:
-    """One member of one group. One thread at a time calls it: its consumer's."""
+    """One member of one group. Only its consumer's thread calls it."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Membership:
             topics=frozenset(subscribed),
         )
         self.join_count = 0
-        """How often it has joined: what it had in a former life is not its own any more."""
+        """How often this member has joined the group. A change means that its earlier partitions may be lost."""
         self.assignment: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -78,24 +77,24 @@ class Membership:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether this is the copy in a forked child."""
+        """Whether this is a copy in a forked child."""
         return self._lock is not None and not self._lock.is_held
 
     def join(self) -> None:
-        """Become a member, with the partitions that are free and should be this one's."""
-        # First: it may have become one, though this raises.
+        """Join the group with the free partitions that this member should have."""
+        # First, because the join may succeed even if an error is raised.
         self.join_count += 1
         with self._groups.changing(self._group) as change:
-            # The lock before the record: whoever finds this member in the group finds it alive.
+            # The lock before the record: a member in the group's record must already count as alive.
             if self._lock is None:
                 self._lock = take_lock(self._files, self._path(), owner=sign_of_life(self._clock))
-            change.put_state(self._taking(self._groups.living(change.group), mine=frozenset()))
-        self._settle(change.group.state)
+            change.put_state(self._with_free_partitions(self._groups.living(change.group), mine=frozenset()))
+        self._set_assignment(change.group.state)
 
     def heartbeat(self, *, now: bool = False) -> None:
-        """Show that this member lives, and take part in what came and went; costs nothing between heartbeats.
+        """Report that this member is alive, and follow changes of the group. Does nothing between heartbeats.
 
-        Calls `on_revoke` with partitions that are about to be given up, while they are still this member's.
+        Calls `on_revoke` with partitions that are about to be released, while they still belong to this member.
         """
         moment = self._clock.monotonic()
         if moment < self._next_heartbeat and not now:
@@ -103,48 +102,49 @@ class Membership:
         self._next_heartbeat = moment + self._heartbeat_s
         if self._lock is None or not self._lock.is_held:
             raise LogClosed(
-                f"this member of group {self._group!r} belongs to the process that this one was forked from"
+                f"this member of group {self._group!r} belongs to the parent of this forked process; create a consumer "
+                "here"
             )
         try:
             self._files.write(self._lock.number, sign_of_life(self._clock).encode(), 0)
         except OSError as error:
-            # The lock still tells that it lives; only a poll after `max_poll_interval_ms` would come too late.
-            logger.warning("group %s: the sign of life was not written: %s", self._group, error)
+            # The lock still shows that it is alive. Only if polls stop for `max_poll_interval_ms` is it removed.
+            logger.warning("group %s: the heartbeat could not be written: %s", self._group, error)
         self._topics.refresh()
         group = self._groups.look(self._group)
         if group is None or self.member_id not in group.state.members:
-            # Others took this one for gone: it has not polled for too long. What it had is theirs.
+            # Other members removed this one because it did not poll in time. Its partitions may have new readers.
             self.assignment = frozenset()
             self.join()
             return
         own = group.state.members[self.member_id].assignment
         if not self.assignment <= own:
-            # What it gave up with a call that raised was given up, and another may have read on.
+            # A call that raised had released these partitions, and other members may have read on.
             self.join_count += 1
             self.assignment = own
-        # This one lives, whether or not its file could be written.
+        # This member is alive even if its file could not be written.
         living = self._groups.living(group) | {self.member_id: group.state.members[self.member_id]}
         wanted = self._plan(living)
-        giving = self.assignment - wanted
-        if giving:
-            self._on_revoke(giving)
-        if giving or len(living) < len(group.state.members) or wanted - _owned(living):
-            self._take_part(giving)
+        surplus = self.assignment - wanted
+        if surplus:
+            self._on_revoke(surplus)
+        if surplus or len(living) < len(group.state.members) or wanted - _owned(living):
+            self._release_and_take(surplus)
         else:
-            self._settle(group.state)
+            self._set_assignment(group.state)
 
-    def _take_part(self, giving: frozenset[TopicPartition]) -> None:
+    def _release_and_take(self, surplus: frozenset[TopicPartition]) -> None:
         with self._groups.changing(self._group) as change:
             if self.member_id not in change.group.state.members:
                 return
-            state = self._taking(self._groups.living(change.group), mine=self.assignment - giving)
+            state = self._with_free_partitions(self._groups.living(change.group), mine=self.assignment - surplus)
             if dict(state.members) != dict(change.group.state.members):
                 change.put_state(state)
             remove_files_of_dead(self._files, self._groups.directory_of(self._group))
-        self._settle(change.group.state)
+        self._set_assignment(change.group.state)
 
     def leave(self) -> None:
-        """Give everything up; the others share it among them at their next heartbeat."""
+        """Leave the group. The others take over its partitions at their next heartbeats."""
         if self._lock is None or not self._lock.is_held:
             return
         path = self._path()
@@ -167,11 +167,11 @@ class Membership:
 
     # ------------------------------------------------------------ deciding
 
-    def _settle(self, state: GroupState) -> None:
+    def _set_assignment(self, state: GroupState) -> None:
         self.assignment = state.members[self.member_id].assignment
 
     def _plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:
-        """Return what this member should have."""
+        """Return the partitions that this member should have."""
         partitions: dict[str, Collection[int]] = {}
         for topic in {topic for member in members.values() for topic in member.topics}:
             with contextlib.suppress(TopicNotFound):
@@ -183,8 +183,8 @@ class Membership:
         )
         return frozenset(wanted[self.member_id])
 
-    def _taking(self, members: Mapping[str, Member], *, mine: frozenset[TopicPartition]) -> GroupState:
-        """Return the group with this member having `mine`, and of what is free all that it should have."""
+    def _with_free_partitions(self, members: Mapping[str, Member], *, mine: frozenset[TopicPartition]) -> GroupState:
+        """Return the group with this member having `mine` and all free partitions that it should have."""
         members = {**members, self.member_id: replace(self._member, assignment=mine)}
         taken = self._plan(members) - _owned(members)
         members[self.member_id] = replace(self._member, assignment=mine | taken)

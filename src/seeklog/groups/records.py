@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`: keys and values in Kafka's own formats.
+"""The records of `__consumer_offsets`: keys and values in Kafka's formats.
 
 Everything is big-endian; a string is an int16 length and UTF-8 (-1: null), bytes an int32 length, an array an int32
-count. From version 4 on values are "flexible": lengths and counts are unsigned varints of one more, and each
+count. Values of version 4 are "flexible": lengths and counts are unsigned varints of the number plus one, and each
 structure ends with tagged fields. The first int16 is the version.
 
     key 0, 1   an offset:  group string, topic string, partition int32
@@ -17,8 +17,8 @@ structure ends with tagged fields. The first int16 is the version.
     subscription           version int16, topics array of string, user data bytes ...
     assignment             version int16, array of (topic string, partitions array of int32), user data bytes
 
-A null value takes the offset or the group away. Written are key 1 and 2 with value 3, which brokers from 2.1 on
-read; read are all of the above. Keys of other versions belong to kinds of groups that this store does not run.
+A null value deletes the offset or the group. Keys 1 and 2 are written, with value version 3, which brokers since 2.1
+read. All of the above are read. Keys of other versions belong to kinds of groups that seeklog does not have.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROTOCOL_TYPE = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """Says whose offset a record holds."""
+    """The key of a record with a committed offset."""
 
     group: str
     partition: TopicPartition
@@ -47,14 +47,14 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Says whose state a record holds."""
+    """The key of a record with a group's state."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """The next offset that a group will read of a partition."""
+    """The offset of the next record that a group will read of a partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -64,7 +64,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A consumer that belongs to a group, and the partitions that are its own."""
+    """A consumer in a group, and the partitions assigned to it."""
 
     member_id: str
     client_id: str
@@ -142,12 +142,12 @@ def encode_group(state: GroupState) -> bytes:
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """Return what a member subscribes to, in version 0 of Kafka's consumer protocol."""
+    """Encode a member's subscription, in version 0 of Kafka's consumer protocol."""
     return struct.pack(">h", 0) + _array([_string(topic) for topic in sorted(topics)]) + _bytes(b"")
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return what a member is assigned, in version 0 of Kafka's consumer protocol."""
+    """Encode a member's assignment, in version 0 of Kafka's consumer protocol."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)
@@ -162,7 +162,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class _Reader:
-    """Takes fields from the front of bytes; every length is a claim until the bytes are there."""
+    """Reads fields from bytes. Every length is checked against the bytes that are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -193,7 +193,7 @@ class _Reader:
             if byte < 0x80:
                 return value
             shift += 7
-        raise CorruptionError("a length is no varint")
+        raise CorruptionError("a length is not a varint")
 
     def nullable_string(self) -> str | None:
         size = self.uvarint() - 1 if self.is_flexible else self.int16()
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """Return whose record it is, or None if its kind is not known here."""
+    """Decode a record's key. None for a kind that seeklog does not use."""
     reader = _Reader(key)
     version = reader.int16()
     if version in OFFSET_KEY_VERSIONS:
@@ -238,13 +238,13 @@ def _value_reader(value: bytes) -> tuple[_Reader, int]:
     reader = _Reader(value)
     version = reader.int16()
     if not 0 <= version <= FLEXIBLE_VERSION:
-        raise CorruptionError(f"version {version} of a value is not known here")
+        raise CorruptionError(f"version {version} of a value is not supported")
     reader.is_flexible = version >= FLEXIBLE_VERSION
     return reader, version
 
 
 def decode_offset(value: bytes) -> CommittedOffset:
-    """Return the offset that a value holds."""
+    """Decode the value of a committed offset."""
     reader, version = _value_reader(value)
     return CommittedOffset(
         offset=reader.int64(),
@@ -255,7 +255,7 @@ def decode_offset(value: bytes) -> CommittedOffset:
 
 
 def decode_group(value: bytes) -> GroupState:
-    """Return the state of a group that a value holds."""
+    """Decode the value of a group."""
     reader, version = _value_reader(value)
     protocol_type = reader.string()
     generation = reader.int32()
@@ -293,7 +293,7 @@ def decode_group(value: bytes) -> GroupState:
 
 
 def decode_subscription(data: bytes) -> frozenset[str]:
-    """Return the topics that a member subscribes to; what later versions add behind them is not needed."""
+    """Decode the topics that a member subscribes to. Fields that later versions append are ignored."""
     if not data:
         return frozenset()
     reader = _Reader(data)
@@ -302,7 +302,7 @@ def decode_subscription(data: bytes) -> frozenset[str]:
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions that a member is assigned."""
+    """Decode the partitions assigned to a member."""
     if not data:
         return frozenset()
     reader = _Reader(data)

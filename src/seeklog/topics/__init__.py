@@ -1,1 +1,1 @@
-"""A directory of topics: which there are, their partitions on disk, and the logs that stand open."""
+"""A directory of topics: its catalog, the partitions on disk, and the open logs."""

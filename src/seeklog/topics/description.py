@@ -1,4 +1,4 @@
-"""What a topic looks like at one moment."""
+"""Snapshots of topics and partitions, and the result of archiving."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog.config import LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition as it is now."""
+    """One partition at one moment."""
 
     partition: int
     log_start_offset: int
@@ -23,14 +23,14 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """One topic as it is now."""
+    """One topic at one moment."""
 
     name: str
     topic_id: str
     config: LogConfig
-    """What holds for its partitions."""
+    """The effective configuration."""
     configured: Mapping[str, Any]
-    """What of that was set for this topic, in Kafka's words."""
+    """The settings of this topic itself, by Kafka's names."""
     partitions: tuple[PartitionDescription, ...]
 
     @property
@@ -39,18 +39,18 @@ class TopicDescription:
 
     @property
     def record_count(self) -> int:
-        """How many offsets are kept; compaction may have left fewer records."""
+        """The number of offsets kept. After compaction there may be fewer records."""
         return sum(partition.high_watermark - partition.log_start_offset for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """What an archiving has done."""
+    """The result of archiving."""
 
     location: str
     copied_segments: int
     copied_bytes: int
     kept_segments: int
-    """Segments that were there already, of the topics that were archived."""
+    """Segments of the archived topics that were in the archive already."""
     removed_files: int
     """Files of segments that an earlier archiving had replaced."""

@@ -1,4 +1,4 @@
-"""The directories of partitions: making them, taking them away, and finding those that a broker left."""
+"""The directories of partitions: creating and deleting them, and finding those that a broker left."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
 
 logger = logging.getLogger("seeklog")
 
-# Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
+# Nothing is known of the broker's retention, so records are not deleted by age.
 ADOPTED_CONFIG: Final[Mapping[str, object]] = {"retention.ms": -1}
-# These a broker always makes so: the newest record of each key is what counts in them.
+# A broker always creates these topics as compacted.
 ADOPTED_COMPACTED_CONFIG: Final[Mapping[str, object]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 COMPACTED_TOPICS: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
 _OURS = (names.TOPICS, names.META_PROPERTIES, names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
 
 
 def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
-    """Make sure that `root` is, or with `create` may become, a store; return what is in it.
+    """Check that `root` is a store, or with `create` may become one. Return its entries.
 
-    Refuses a directory that holds only other things, one partition's own directory, and links.
+    Refuses a directory with other contents only, the directory of a single partition, and symbolic links.
     """
     try:
         if create:
@@ -45,29 +45,29 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     for name, kind in kinds.items():
         if kind in ("link", "other") and (names.parse_partition_name(name) or name in _OURS):
             raise NotALog(
-                f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'no file or directory'}, and a store "
-                "follows none; move what it points to in its place. Nothing was changed"
+                f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'not a file or directory'}, and a store "
+                "follows no links. Replace it by what it points to; nothing was changed"
             )
     if names.ARCHIVE in kinds and create:
         raise UsageError(
-            f"{root} is an archive, which is only read: open it with read_only=True. To write its topics, archive it "
-            f"to another directory and remove {names.ARCHIVE} there"
+            f"{root} is an archive, and an archive can only be read: open it with read_only=True. To write its topics, "
+            f"archive it to another directory and remove {names.ARCHIVE} there"
         )
     if names.TOPICS in kinds:
         return kinds
     if any(names.parse_segment_name(name) for name in kinds):
         raise NotALog(f"{root} is the directory of one partition; open it with seeklog.Log, or its parent as a store")
-    speaks = any(name in _OURS or _holds_log(files, root, name, kind) for name, kind in kinds.items())
-    if kinds and not speaks and not all(map(_is_beginning, kinds)):
-        other = next(name for name in kinds if not _is_beginning(name))
-        raise NotALog(f"{root} holds other things, such as {other!r}; give the store a directory of its own")
-    if not create and not speaks:
-        raise NotALog(f"there is no store at {root}: it holds no topic")
+    is_store = any(name in _OURS or _holds_log(files, root, name, kind) for name, kind in kinds.items())
+    if kinds and not is_store and not all(map(_precedes_catalog, kinds)):
+        other = next(name for name in kinds if not _precedes_catalog(name))
+        raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
+    if not create and not is_store:
+        raise NotALog(f"there is no store at {root}: the directory has no topics")
     return kinds
 
 
 def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
-    """Tell whether a name is that of a partition's directory with a log in it; many a package is called so-7."""
+    """Return whether a directory is named like a partition and holds a log. Other directories have such names, too."""
     if kind != "directory" or names.parse_partition_name(name) is None:
         return False
     try:
@@ -76,8 +76,8 @@ def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
         return False
 
 
-def _is_beginning(name: str) -> bool:
-    """Tell whether a name is one that a store has before its catalog: a crash may have ended its creation there."""
+def _precedes_catalog(name: str) -> bool:
+    """Return whether a name is one that a store creates before its catalog; a crash may leave only these."""
     return name in (names.TOPICS_LOCK, names.LOCK, names.TOPICS + names.TEMPORARY)
 
 
@@ -88,7 +88,7 @@ def partition_path(root: str, partition: TopicPartition) -> str:
 def make_partition(
     files: Files, clock: Clock, root: str, partition: TopicPartition, *, topic_id: str, config: LogConfig
 ) -> None:
-    """Make the directory of a new partition with an empty log in it. Its name is durable once `root` is synced."""
+    """Create the directory of a new partition with an empty log. Its name is durable once `root` is synced."""
     path = partition_path(root, partition)
     files.make_directory(path)
     replace_file(files, path, names.PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}".encode("ascii"))
@@ -99,7 +99,7 @@ def make_partition(
 def locked_partitions(
     files: Files, clock: Clock, root: str, partitions: Iterable[TopicPartition]
 ) -> Iterator[list[TopicPartition]]:
-    """Hold the writer's lock of every partition that is there, and yield those; all of them or an error."""
+    """Hold the writer's locks of all existing partitions, and yield these partitions."""
     present = [partition for partition in partitions if _is_directory(files, partition_path(root, partition))]
     with contextlib.ExitStack() as locks:
         for partition in present:
@@ -109,7 +109,7 @@ def locked_partitions(
 
 
 def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> None:
-    """Take partitions away for good: rename their directories as Kafka does. The caller holds their locks."""
+    """Delete partitions by renaming their directories, as Kafka does. The caller holds their locks."""
     for partition in partitions:
         unique = uuid.uuid4().hex
         files.rename(partition_path(root, partition), f"{root}/{names.deleted_directory(partition, unique)}")
@@ -117,7 +117,7 @@ def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartit
 
 
 def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None:
-    """Remove the directories of partitions that were taken away, whoever did it."""
+    """Remove the directories of deleted partitions, a broker's too."""
     for name, kind in kinds.items():
         if kind != "directory" or not names.is_deleted_directory(name):
             continue
@@ -130,23 +130,23 @@ def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None
         except FileNotFoundError:
             continue
         except OSError as error:
-            # It has no meaning any more: what cannot be removed is left for the next open, and stops nothing.
-            logger.warning("%s: a deleted partition still takes room: %s", path, error)
+            # The directory has no meaning any more, so this is not an error. The next open tries again.
+            logger.warning("%s: a deleted partition could not be removed and still takes space: %s", path, error)
 
 
 def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: Iterable[str]) -> dict[str, Topic]:
-    """Return the topics whose directories hold logs but that no catalog knows: a broker's."""
+    """Return the topics whose directories hold logs but that are not in the catalog. A broker created them."""
     known = set(known)
     found = _partitions_there(files, root, kinds, wanted=lambda topic: topic not in known)
     return {topic: _adopted(files, root, topic, partitions) for topic, partitions in found.items()}
 
 
 def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: Catalog) -> Catalog:
-    """Return a catalog as a broker has left the topics that are in it: it deletes, recreates and lengthens them.
+    """Return the catalog updated with a broker's changes: topics deleted, recreated, or given more partitions.
 
-    Only for a root that a broker has formatted: elsewhere a directory that is missing was lost. A broker renames the
-    directories of a topic that it deletes. A directory that keeps its name, and cannot be read or holds no log, is
-    damaged: its topic stays, and opening the partition raises.
+    Only for a root that a broker has formatted; elsewhere a missing directory is a loss. A broker renames the
+    directories of a topic that it deletes. So a directory that has its name but holds no log, or cannot be read, is
+    damaged: its topic stays in the catalog, and opening the partition raises.
     """
     there = _partitions_there(files, root, kinds, wanted=lambda topic: topic in catalog)
     named = {partition.topic for name in kinds if (partition := names.parse_partition_name(name)) is not None}
@@ -157,7 +157,7 @@ def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: C
             followed[name] = topic
         elif partitions is not None:
             found = _adopted(files, root, name, partitions)
-            # No checksum covers an id: all partitions must agree that the topic is another one.
+            # Topic ids have no checksum: the topic counts as recreated only if all partitions have another id.
             ids = [read_topic_id(files, partition_path(root, TopicPartition(name, number))) for number in partitions]
             is_another = all(are_different(topic_id, topic.topic_id) for topic_id in ids)
             numbers = tuple(sorted({*topic.partitions, *partitions}))
@@ -170,7 +170,7 @@ def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: C
 def _partitions_there(
     files: Files, root: str, kinds: Mapping[str, Kind], *, wanted: Callable[[str], bool]
 ) -> dict[str, list[int]]:
-    """Return the numbers of the partitions of each topic that have directories with logs in them."""
+    """Return the partition numbers of each wanted topic, from the directories that hold logs."""
     found: dict[str, list[int]] = {}
     for name, kind in kinds.items():
         partition = names.parse_partition_name(name)
@@ -180,7 +180,7 @@ def _partitions_there(
 
 
 def _adopted(files: Files, root: str, topic: str, partitions: Collection[int]) -> Topic:
-    """Return a topic that a broker has made."""
+    """Return a catalog entry for a topic that a broker created."""
     return Topic(
         name=topic,
         topic_id=read_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
@@ -190,7 +190,7 @@ def _adopted(files: Files, root: str, topic: str, partitions: Collection[int]) -
 
 
 def read_topic_id(files: Files, path: str) -> str:
-    """Return the id of the topic that the partition in a directory is of."""
+    """Return the topic id in a partition's directory."""
     try:
         return parse_topic_id(files.read_file(f"{path}/{names.PARTITION_METADATA}"))
     except FileNotFoundError:
@@ -198,7 +198,7 @@ def read_topic_id(files: Files, path: str) -> str:
 
 
 def parse_topic_id(metadata: bytes) -> str:
-    """Return the id that a partition's metadata has."""
+    """Return the topic id in the bytes of a partition's metadata file."""
     words = metadata.decode("ascii", "replace").split()
     return words[3] if len(words) == 4 and words[2] == "topic_id:" else NO_TOPIC_ID
 

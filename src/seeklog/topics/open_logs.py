@@ -1,11 +1,11 @@
-"""The logs of a store that stand open, so few of them at a time that their files stay within a bound.
+"""The open logs of a store. A limit on open files bounds how many there are.
 
-A partition is open for writing, from the first append on, until it is the one that was left alone for longest and
-room is needed; or it is open for reading only; or it is lent: opened for one commit, and closed again. Whoever reads
-gets the writing log where this process has one, because that one knows more and asks no file.
+A partition is open for writing, from its first append until it is the least recently used and room is needed; or open
+for reading; or borrowed: open and locked for one change. Readers get the writing log if this process has one, because
+it knows more and reads no files.
 
-Thread contract: any thread may call anything. Each entry has a lock, which is held while its log is opened or
-closed; `_lock` guards the table alone and is never held while a file is touched.
+Thread contract: any thread may call any method. Each entry has a lock, which is held while its log is opened or
+closed. `_lock` guards only the table and is never held during I/O.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ logger = logging.getLogger("seeklog")
 
 Answer = TypeVar("Answer")
 
-# A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
+# An open writer has its lock file and its active segment open, and with `flush="batch"` its watermark.
 FILES_PER_WRITER = 3
-# A segment that is read has its log open, and Python's maps of its three indexes keep a file each.
+# A segment open for reading has its log open; Python's memory maps of its three indexes keep one file each.
 FILES_PER_SEGMENT = 4
 DROP_WAIT_S = 5.0
 
 
 class _Entry:
-    """One partition."""
+    """The open logs of one partition."""
 
     __slots__ = (
         "borrowed",
@@ -70,20 +70,20 @@ class _Entry:
         self.unpinned = threading.Condition(self.lock)
         self.writer: Log | None = None
         self.borrowed: Log | None = None
-        """What is open for one change after the other; its lock is released in between."""
+        """The log that is open for a series of changes. Its lock is released between them."""
         self.reader: LogReader | None = None
         self.topic_id = ""
         self.version = -1
-        """The state of the topics that the open logs were last held against."""
+        """The version of the topics against which the open logs were last checked."""
         self.pins = 0
-        """How many use the writer just now: it stays open for them."""
+        """How many callers are using the writer. It stays open for them."""
         self.was_locked = False
-        """Whether another process had it when it was last to be written."""
+        """Whether another process held the lock at the last attempt to write."""
         self.is_stale = False
-        """Whether the writer is to be closed as soon as nobody uses it."""
+        """Whether to close the writer as soon as it has no users."""
 
     def open_log(self) -> LogReader | None:
-        """Return the log to read from, unless somebody who was given it has closed it."""
+        """Return the open log to read from, or None. A log that a caller has closed is not open."""
         if self.writer is not None and not self.writer.is_closed:
             return self.writer.reader
         return self.reader if self.reader is not None and not self.reader.is_closed else None
@@ -114,16 +114,16 @@ class OpenLogs:
         self._root_watch = RootWatch(files, topics.root, clock=clock)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
-        # Those with a log open to write, or borrowed; the one that was left alone for longest first.
+        # Entries with a log that is open for writing or borrowed, the least recently used first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
         self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
-        """What the root's checkpoints do not know yet, of logs that were closed."""
+        """Offsets of closed logs that are not in the root's checkpoints yet."""
         self._is_closed = False
 
     # ------------------------------------------------------------ using logs
 
     def reading(self, partition: TopicPartition) -> LogReader:
-        """Return a log to read from. It may be closed at any time after; ask again then."""
+        """Return a log to read from. It may be closed at any time; then call this again."""
         entry = self._entries.get(partition)
         if entry is not None and entry.version == self._topics.version:
             log = entry.open_log()
@@ -131,7 +131,7 @@ class OpenLogs:
                 return log
         entry = self._entry(partition)
         with entry.lock:
-            self._hold_against_topics(entry)
+            self._check_against_topics(entry)
             log = entry.open_log()
             if log is not None and log is entry.reader and not is_same_topic(log):
                 log.close()
@@ -145,27 +145,27 @@ class OpenLogs:
             return log
 
     def _recover(self, partition: TopicPartition) -> None:
-        """Recover a partition that was not closed cleanly, so that readers see all of it; its writer may do it.
+        """Recover a partition that was not closed cleanly, so that readers see all of it.
 
-        What cannot be recovered can still be read, up to where it is whole.
+        A locked partition is left to its writer. One that cannot be recovered can still be read up to the damage.
         """
         try:
             self._open_to_write(partition).close()
         except LogLocked:
             return
         except SeeklogError as error:
-            logger.warning("%s: it was not closed cleanly and is not recovered: %s", partition, error)
+            logger.warning("%s: the log was not closed cleanly and is not recovered: %s", partition, error)
 
     def topic_id(self, partition: TopicPartition) -> str:
-        """Return the id of the topic that the open log of a partition is of, for who has it just now."""
+        """Return the topic id of a partition's open log. The caller must be using the log."""
         return self._entries[partition].topic_id
 
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return what a broker's checkpoints in the root say of a partition."""
+        """Return the values for a partition in the checkpoints that a broker left in the root."""
         return self._root_watch.offsets().of(partition)
 
     def ask(self, partition: TopicPartition, question: Callable[[LogReader], Answer]) -> Answer:
-        """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""
+        """Call `question` with a log. Repeat it with a new log if this one is closed meanwhile, as on a reopen."""
         while True:
             log = self.reading(partition)
             try:
@@ -175,7 +175,7 @@ class OpenLogs:
                     raise
 
     def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, Log | None]:
-        """Append records as one batch; return their offsets, and the log that the caller must sync: `flush="batch"`."""
+        """Append one batch. Return the offsets and, with `flush="batch"`, the log that the caller must sync."""
         entry, log = self._pin(partition)
         try:
             return log.append_many(records, wait=False), log if log.config.flush == "batch" else None
@@ -183,7 +183,7 @@ class OpenLogs:
             self._unpin(entry)
 
     def flush(self, partition: TopicPartition) -> None:
-        """Make durable what this process has appended to a partition, if it writes it."""
+        """Sync what this process has appended to a partition, if it has the partition open for writing."""
         entry = self._entries.get(partition)
         writer = entry.writer if entry is not None else None
         if writer is not None:
@@ -191,7 +191,7 @@ class OpenLogs:
 
     @contextlib.contextmanager
     def writing(self, partition: TopicPartition) -> Iterator[Log]:
-        """Give a log to append to. It stays open afterwards, and its partition locked."""
+        """Yield a log to append to. The log stays open afterwards, and its partition locked."""
         entry, log = self._pin(partition)
         try:
             yield log
@@ -202,21 +202,21 @@ class OpenLogs:
         entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
             if entry.version != self._topics.version:
-                self._hold_against_topics(entry)
+                self._check_against_topics(entry)
             if entry.is_stale:
-                # Those who use one with an older configuration end first: were one always to come between, none would.
+                # A steady stream of new users would keep the stale writer open forever, so new ones wait.
                 entry.unpinned.wait_for(lambda: not entry.is_stale, SHORT_WAIT_S)
             log = self._usable_writer(entry) or self._open_writer(entry)
             entry.pins += 1
             return entry, log
 
     def _usable_writer(self, entry: _Entry) -> Log | None:
-        """Return the log that is open for writing. One that has failed is closed: opening it anew recovers it."""
+        """Return the log that is open for writing. Close a failed one, so that reopening recovers it."""
         log = entry.writer
         if log is None or not (log.is_closed or log.has_failed):
             return log
         if entry.pins:
-            return log  # those who use it are told what is wrong with it
+            return log  # its users get the error
         self._close_writer(entry)
         return None
 
@@ -236,25 +236,25 @@ class OpenLogs:
             self._close_excess()
 
     def _close_excess(self) -> None:
-        """Close those that were left alone for longest, where more are open than may be."""
+        """Close the least recently used logs above the limit."""
         with self._lock:
             excess = max(0, len(self._writers) - self._max_writers)
             idle = [entry for entry in self._writers.values() if not entry.pins][:excess]
         for entry in idle:
-            # One that another thread holds is not idle, and that thread may wait for what this one holds.
+            # An entry that another thread has locked is in use, and that thread may wait for a lock held here.
             if not entry.lock.acquire(blocking=False):
                 continue
             try:
                 self._close_writer(entry)
                 self._close_borrowed(entry)
             except SeeklogError as error:
-                # The caller only needed the room; the next open of this log recovers it.
-                logger.error("%s: closing it failed: %s", entry.partition, error)
+                # The caller only needed the room. The next open of this log recovers it.
+                logger.error("%s: closing the log failed: %s", entry.partition, error)
             finally:
                 entry.lock.release()
 
-    def _hold_against_topics(self, entry: _Entry) -> None:
-        """Close what was opened of a topic that is gone, made anew, or configured otherwise since. Holds the lock."""
+    def _check_against_topics(self, entry: _Entry) -> None:
+        """Close logs whose topic was deleted, recreated or reconfigured. The caller holds the entry's lock."""
         version = self._topics.version
         topic = self._topics.check(entry.partition)
         is_another = entry.topic_id != topic.topic_id
@@ -267,16 +267,16 @@ class OpenLogs:
 
     @contextlib.contextmanager
     def borrow(self, partition: TopicPartition, *, wait_s: float, stays_open: bool = False) -> Iterator[Log]:
-        """Give a log for one change: its lock is taken, and released afterwards.
+        """Borrow a log for one change: its lock is acquired, and released afterwards.
 
-        What other processes have appended is taken in first. Waits while another process holds the lock, as it does for
-        a change of its own. A log that this process has open for writing is given as it is. All that was appended is
-        durable at the end. With `stays_open` the next change costs no open.
+        The log includes what other processes have appended. Waits up to `wait_s` while another process holds the lock.
+        If this process has the partition open for writing, that log is used. Everything appended is durable at the end.
+        With `stays_open` the log stays open, so the next change need not open it.
         """
         entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
             if entry.writer is not None:
-                self._bring_up_to_date(entry, wait_s=max(wait_s, SHORT_WAIT_S))
+                self._wait_for_current_writer(entry, wait_s=max(wait_s, SHORT_WAIT_S))
                 writer = self._usable_writer(entry)
                 if writer is not None:
                     yield writer
@@ -290,27 +290,27 @@ class OpenLogs:
                 if not stays_open:
                     self._close_borrowed(entry)
                 else:
-                    self._give_back(entry, log)
+                    self._return_borrowed(entry, log)
         if len(self._writers) > self._max_writers:
             self._close_excess()
 
     def _borrow(self, entry: _Entry, *, wait_s: float) -> Log:
-        """Return a log that is locked, and configured as the catalog has it while it is. Holds the entry's lock."""
+        """Return a locked log with the catalog's current configuration. The caller holds the entry's lock."""
         while entry.borrowed is not None:
             log = entry.borrowed
             try:
-                goes_on = log.borrow()
+                is_borrowed = log.borrow()
             except LogLocked:
-                goes_on = retry_while_locked(self._clock, wait_s, log.borrow)
-            if not goes_on:
+                is_borrowed = retry_while_locked(self._clock, wait_s, log.borrow)
+            if not is_borrowed:
                 entry.borrowed = None
                 break
             try:
-                # Another process may have altered the topic just before, and written.
+                # Another process may have altered the topic before its last append.
                 self._topics.refresh()
                 if entry.version == self._topics.version:
                     return log
-                self._hold_against_topics(entry)
+                self._check_against_topics(entry)
             except BaseException:
                 self._close_borrowed(entry)  # it holds the lock
                 raise
@@ -322,7 +322,7 @@ class OpenLogs:
             self._writers[entry.partition] = entry
         return log
 
-    def _give_back(self, entry: _Entry, log: Log) -> None:
+    def _return_borrowed(self, entry: _Entry, log: Log) -> None:
         try:
             log.give_back()
         except BaseException:
@@ -330,7 +330,7 @@ class OpenLogs:
             raise
 
     def _close_borrowed(self, entry: _Entry) -> None:
-        """Close a log that was borrowed for a moment. Holds the entry's lock."""
+        """Close the borrowed log, if there is one. The caller holds the entry's lock."""
         log, entry.borrowed = entry.borrowed, None
         if log is not None:
             try:
@@ -339,7 +339,7 @@ class OpenLogs:
                 self._closed(entry, log)
 
     def close_borrowed(self) -> None:
-        """Close what is borrowed now and then, so that its recovery point and a clean end are on disk."""
+        """Close borrowed logs that stayed open, so that their recovery points and clean shutdown are on disk."""
         for entry in self._entries_of(None):
             if entry.borrowed is not None:
                 with entry.lock:
@@ -352,9 +352,9 @@ class OpenLogs:
 
     @contextlib.contextmanager
     def borrow_beside_writers(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
-        """Give a log for long work, such as a compaction, as `lent` does.
+        """Borrow a log for long work, such as a compaction.
 
-        Those who append to one that stands open do not wait for that, and closing it ends the work.
+        Appends to a log that is already open for writing do not wait for the work, and closing that log ends the work.
         """
         with contextlib.ExitStack() as held:
             log = held.enter_context(self.borrow(partition, wait_s=wait_s))
@@ -362,12 +362,12 @@ class OpenLogs:
                 held.close()
             yield log
 
-    def _bring_up_to_date(self, entry: _Entry, *, wait_s: float) -> None:
-        """Leave no writer with an older configuration: it is closed as soon as nobody uses it. Holds the lock."""
+    def _wait_for_current_writer(self, entry: _Entry, *, wait_s: float) -> None:
+        """Wait until a stale writer is closed by its last user. The caller holds the entry's lock."""
         while True:
             self._topics.refresh()
             if entry.version != self._topics.version:
-                self._hold_against_topics(entry)
+                self._check_against_topics(entry)
             if not entry.is_stale:
                 return
             if not entry.unpinned.wait_for(lambda: not entry.is_stale or self._is_closed, wait_s):
@@ -376,15 +376,15 @@ class OpenLogs:
                 self._check_open()
 
     def _open_as_configured(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
-        """Open a log as the catalog has it while it is locked.
+        """Open a log with the catalog's configuration at the time of the lock.
 
-        Another process may have altered the topic just before, and written: what an older configuration deletes or
-        compacts of that is gone for good.
+        Another process may have altered the topic and then appended. Retention or compaction under the older
+        configuration could delete those records.
         """
         while True:
             log = self._open_to_write(partition, maintenance=maintenance)
             try:
-                # Whether or not it was this thread that learned of it.
+                # Any thread may have refreshed the topics since, so the version proves nothing.
                 self._topics.refresh()
                 if self._topics.config_of(self._topics.check(partition)) == log.config:
                     return log
@@ -406,7 +406,7 @@ class OpenLogs:
         with self._lock:
             self._check_open()
         self._close_borrowed(entry)
-        # Who has held it for a moment's time writes it, and the other partitions must not wait for that each time.
+        # A process that has held the lock this long is a writer; the other partitions must not wait for it each time.
         wait_s, entry.was_locked = 0.0 if entry.was_locked else SHORT_WAIT_S, True
         log = retry_while_locked(
             self._clock,
@@ -418,7 +418,7 @@ class OpenLogs:
         reader, entry.reader = entry.reader, None
         if reader is not None:
             reader.close()
-        # It may be one that another process has made anew; from here on nobody deletes it.
+        # Another process may have recreated the topic. From here on the lock prevents its deletion.
         entry.topic_id = self._topics.check(entry.partition).topic_id
         return log
 
@@ -428,7 +428,7 @@ class OpenLogs:
 
     def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         if self._read_only:
-            raise UsageError(f"the store at {self._root} is open read-only")
+            raise UsageError(f"the store at {self._root} is open read-only; open it without read_only to write")
         path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
         with self._naming_deleted(partition):
             return Log(
@@ -455,9 +455,9 @@ class OpenLogs:
         path = partition_path(self._root, partition)
         try:
             if self._files.kind(path) == "link":
-                raise NotALog(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
+                raise NotALog(f"{path} is a symbolic link, and a store follows none. Replace it; nothing was changed")
         except FileNotFoundError:
-            pass  # the open says so
+            pass  # opening it reports that
         except OSError as error:
             raise translate(error, f"{path} cannot be opened") from error
         return path
@@ -482,7 +482,7 @@ class OpenLogs:
             raise
 
     def _has_topic(self, name: str) -> bool:
-        """Tell whether a topic is there by now."""
+        """Return whether a topic exists, from a fresh look at the catalog."""
         self._topics.refresh(at_once=True)
         return self._topics.has(name)
 
@@ -499,22 +499,22 @@ class OpenLogs:
                 self._closed(entry, log)
 
     def drop(self, topic: str) -> None:
-        """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
+        """Close every log of a topic; they are reopened on demand. Waits for appends in progress."""
         for entry in self._entries_of(topic):
             with entry.lock:
-                # Who has opened it anew while we waited ends, too.
+                # This covers a log that another thread reopened during the wait.
                 if not entry.unpinned.wait_for(lambda: self._close_stale(entry), DROP_WAIT_S):  # noqa: B023
                     raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
                 self._changed.pop(entry.partition, None)
 
     def drop_changed(self) -> None:
-        """Close what was opened of topics that are gone, made anew, or configured otherwise since."""
+        """Close logs whose topic was deleted, recreated or reconfigured."""
         for entry in self._entries_of(None):
             with entry.lock:
                 if entry.version == self._topics.version:
                     continue
                 try:
-                    self._hold_against_topics(entry)
+                    self._check_against_topics(entry)
                 except TopicNotFound:
                     self._close_stale(entry)
 
@@ -523,7 +523,7 @@ class OpenLogs:
             return [entry for entry in self._entries.values() if topic in (None, entry.partition.topic)]
 
     def _close_stale(self, entry: _Entry) -> bool:
-        """Close a writer as soon as nobody uses it; tell whether there is none any more."""
+        """Close an entry's logs, the writer once it has no users. Return whether the writer is closed."""
         with entry.lock:
             entry.is_stale = entry.writer is not None
             self._close_writer(entry)
@@ -534,9 +534,9 @@ class OpenLogs:
             return entry.writer is None
 
     def abandon(self) -> None:
-        """Forget every log in a forked child, and make the lock anew: a thread that is not in it may have held it."""
+        """Forget every log in a forked child, and replace the lock: a thread of the parent may have held it."""
         self._lock = threading.Lock()
-        # What the parent has open is its own, and stands still here.
+        # The parent's logs belong to the parent; nothing here closes or changes them.
         self._open_segments = OpenSegments(self._max_segments)
         self._entries = {}
         self._writers.clear()
@@ -548,7 +548,7 @@ class OpenLogs:
             return [entry.writer for entry in self._writers.values() if entry.writer is not None]
 
     def take_changed(self) -> dict[TopicPartition, tuple[str, RootLine]]:
-        """Return topic id and offsets of the partitions that were written to since last asked."""
+        """Return the topic ids and offsets of partitions written since the last call."""
         with self._lock:
             changed, self._changed = self._changed, {}
             writers = list(self._writers.items())
@@ -559,12 +559,12 @@ class OpenLogs:
         return changed
 
     def put_back_changed(self, changed: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
-        """Keep for the next time what could not be written."""
+        """Keep entries that could not be written for the next call."""
         with self._lock:
             self._changed = {**changed, **self._changed}
 
     def close(self) -> None:
-        """Close every log. The first error is raised when all of them were tried."""
+        """Close every log. All are tried; the first error is raised at the end."""
         with self._lock:
             self._is_closed = True
             entries = list(self._entries.values())

@@ -1,16 +1,16 @@
-"""Who a store's producers are: the ids that they number their records under.
+"""The identities of a store's producers: the ids and epochs under which they number their records.
 
-An id is drawn by lot from 2^62: so it is nobody else's, neither in this store nor in one that a partition was copied
-from, and no broker's, whose ids count from 0. A producer with a name keeps its id in a file of its own in the root of
-the store, `seeklog-producer-<key>`, which is replaced whole:
+An id is a random number below 2^62, so it does not collide with other producers' ids, in this store or in a store from
+which a partition was copied, or with a broker's ids, which count from 0. A named producer keeps its id in a file in the
+root of the store, `seeklog-producer-<key>`, which is replaced as a whole:
 
     seeklog-producer 1
     {"name": "loader", "id": 3098210398123098, "epoch": 4}
     crc32c 5d1c9ad2
 
-Each incarnation has an epoch of its own, durable before it writes; where it has written, the ones before it are fenced.
-One that resumes has the epoch of the last, and the lock of the name for as long as it lives: two that went on with the
-same sequences would each take the other's batches for its own.
+Each incarnation of a name gets its own epoch, durable before its first append. Where it has written, earlier epochs are
+fenced. A producer that resumes keeps the last epoch, and holds the lock of the name while it lives: two producers that
+continued the same sequences would each take the other's batches for duplicates of their own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from seeklog.record.framed import decode_framed, encode_framed, parse_json, whol
 
 _FIRST_LINE = "seeklog-producer 1"
 _ID_BITS = 62
-_DAMAGED = "Remove the file: the producer gets a new id then, and cannot tell any more what it has written before."
+_DAMAGED = "Delete the file. The producer then gets a new id, and `written` no longer counts its earlier records."
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A producer that numbers its records: its id and epoch, and the lock of its name if it resumes."""
+    """The identity of a producer that numbers its records: id, epoch, and when it resumes the lock of its name."""
 
     producer_id: int
     epoch: int = 0
@@ -41,11 +41,11 @@ class Identity:
     lock: Lock | None = None
 
     @property
-    def first_place(self) -> ProducerSequence:
+    def first_sequence(self) -> ProducerSequence:
         return ProducerSequence(producer_id=self.producer_id, epoch=self.epoch)
 
     def release(self) -> None:
-        """Let others have the name."""
+        """Release the lock of the name."""
         if self.lock is not None:
             self.lock.close()
 
@@ -57,7 +57,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(data: bytes, *, path: str) -> Identity:
-    """Return what the bytes say, or raise `CorruptionError`."""
+    """Decode the file, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, subject="the producer's file", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
@@ -68,7 +68,7 @@ def decode_identity(data: bytes, *, path: str) -> Identity:
 
 
 class ProducerIds:
-    """The ids of a store's producers."""
+    """Assigns identities to the producers of a store."""
 
     def __init__(self, root: str, *, files: Files, clock: Clock) -> None:
         self._root = root
@@ -76,13 +76,13 @@ class ProducerIds:
         self._clock = clock
 
     def new(self) -> Identity:
-        """Return a producer that nobody knows yet."""
+        """Return a new identity."""
         return Identity(secrets.randbits(_ID_BITS))
 
     def claim(self, name: str, *, resume: bool) -> Identity:
-        """Return the next incarnation of a named producer, or, to `resume`, the last one once more; durable."""
+        """Return the next incarnation of a named producer, or the last one again to `resume` it. Durable on return."""
         if not isinstance(name, str) or not name:
-            raise UsageError(f"a producer's name is a str that is not empty, not {name!r}")
+            raise UsageError(f"a producer's name must be a non-empty str, not {name!r}")
         path = f"{self._root}/{names.producer_name(names.app_key(name))}"
         lock = retry_while_locked(
             self._clock,
@@ -97,7 +97,7 @@ class ProducerIds:
                 identity = last if resume else replace(last, epoch=last.epoch + 1)
             if identity != last:
                 replace_file(self._files, self._root, path.rpartition("/")[2], encode_identity(identity))
-            # Also what another has written, and was killed before its name was durable.
+            # Also if the file is unchanged: the process that wrote it may have died before the rename was durable.
             self._files.sync_directory(self._root)
         except BaseException:
             lock.close()

@@ -1,4 +1,4 @@
-"""What a path stands for: all partitions of a store or of a broker's data directory, those of some topics, or one."""
+"""The partitions at a path: those of a store or a broker's data directory, of chosen topics, or a single one."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from seeklog.topics.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLocation:
-    """One partition: where it lies, and what is known of it from outside."""
+    """One partition: its directory, its configuration, and its values in the root's checkpoints."""
 
     topic: str
     partition: int | None
-    """None: a lone log whose directory has another name."""
+    """None for a single log whose directory is not named after a partition."""
     directory: str
     config: LogConfig
     inherited: Checkpoint | None
-    """What a broker's checkpoints in the root say."""
+    """The values in the checkpoints that a broker left in the root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a path stands for: a store with its partitions, or one partition alone."""
+    """The partitions at a path: those of a store, or a single partition."""
 
     root: str | None
-    """The store; None: a partition alone."""
+    """The store. None for a single partition."""
     partitions: tuple[PartitionLocation, ...]
 
 
 def find_partitions(
     path: str | os.PathLike[str], *, topics: Iterable[str] | None, config: LogConfig, files: Files
 ) -> Scope:
-    """Return what lies at `path`. Nothing is opened or changed; `config` holds for topics that say nothing else."""
+    """Return the partitions at `path`. Opens and changes nothing. `config` is the default for topics."""
     root = absolute(os.fsdecode(path))
     if isinstance(topics, str):
-        raise UsageError(f"topics is a list of names: [{topics!r}]")
+        raise UsageError(f"topics is a list of names; pass [{topics!r}]")
     with translated(f"{root} cannot be read"):
         if _is_partition(files, root):
             if topics is not None:
-                raise UsageError(f"{root} is one partition: topics can be chosen in a store alone")
-            return Scope(root=None, partitions=(_lone(files, root, config),))
+                raise UsageError(f"{root} is a single partition; topics can be chosen only in a store")
+            return Scope(root=None, partitions=(_single(files, root, config),))
         check_root(files, root, create=False)
         known = Topics(root, files=files, clock=SystemClock(), defaults=config, read_only=True)
         chosen = known.all() if topics is None else [known.find(name) for name in dict.fromkeys(topics)]
@@ -72,9 +72,9 @@ def find_partitions(
 
 
 def still_has(root: str, location: PartitionLocation, files: Files) -> bool:
-    """Tell whether a store still has a partition: a broker that runs may have deleted its topic just now."""
+    """Return whether a store still has a partition. A running broker may have deleted its topic."""
     scope = find_partitions(root, topics=None, config=location.config, files=files)
-    return any(each.directory == location.directory for each in scope.partitions)
+    return any(partition.directory == location.directory for partition in scope.partitions)
 
 
 def _is_partition(files: Files, path: str) -> bool:
@@ -86,7 +86,7 @@ def _is_partition(files: Files, path: str) -> bool:
         raise NotALog(f"{path} is a file; a store is a directory") from None
 
 
-def _lone(files: Files, directory: str, config: LogConfig) -> PartitionLocation:
+def _single(files: Files, directory: str, config: LogConfig) -> PartitionLocation:
     root, name = os.path.split(directory)
     partition = names.parse_partition_name(name)
     return PartitionLocation(

@@ -1,8 +1,7 @@
-"""The topics of one store: asking for them, and changing them so that a crash leaves each whole or not there.
+"""The topics of one store: lookups, and changes that a crash leaves either complete or undone.
 
-Thread contract: any thread may call anything. What changes the catalog holds `_changes`, and the file
-`seeklog-topics.lock` against other processes, for as long as the change takes; the catalog is read anew under them.
-`_lock` guards only the copy in memory.
+Thread contract: any thread may call any method. A change holds `_changes`, and against other processes the file
+`seeklog-topics.lock`, from start to end; the catalog is read again under both. `_lock` guards only the copy in memory.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from seeklog.topics.catalog import (
 
 logger = logging.getLogger("seeklog")
 
-# How often a reader looks for what a broker has done to the topics: that lists the directory of each partition.
-BROKER_LOOK_S = 0.5
+# How often a reader checks for a broker's changes to the topics, which means listing every partition's directory.
+BROKER_CHECK_S = 0.5
 # How long a change waits for another process's change.
 LOCK_WAIT_S = 10.0
-# Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
+# Kafka has no limit. This one keeps a typing error from filling the disk with directories.
 MAX_PARTITIONS = 10_000
 
 
 class Topics:
-    """Which topics there are, and what becomes of them."""
+    """The topics of a store. Any thread may call any method."""
 
     def __init__(self, root: str, *, files: Files, clock: Clock, defaults: LogConfig, read_only: bool) -> None:
         self.root = root
@@ -71,19 +70,19 @@ class Topics:
         self._lock = threading.Lock()
         self._file = CatalogFile(files, root)
         self._bytes: bytes | None = None
-        self._next_look = 0.0
+        self._next_check = 0.0
         self.is_brokers = False
-        """Whether a reader has found that a broker may run on the directory."""
+        """Whether a reader has found that a broker may be running on the directory."""
         self._catalog: Catalog = {}
-        self._there: Catalog = {}
-        """Those of the catalog that exist for a user."""
+        self._existing: Catalog = {}
+        """The topics of the catalog that exist for users: not those being created or deleted."""
         self.forget: Callable[[str], None] | None = None
-        """Drops what others know of a topic that is deleted; set once there are others."""
+        """Deletes the groups' offsets of a deleted topic. Set once the groups exist."""
         self._is_closed = False
         self.version = 0
-        """Grows whenever this process learns that the topics are not as they were."""
+        """Incremented whenever this process sees that the topics have changed."""
         if read_only:
-            self._take_in(*self._look())
+            self._adopt(*self._read_disk())
         else:
             with self._changing():
                 self._settle()
@@ -91,34 +90,34 @@ class Topics:
     # ------------------------------------------------------------ asking
 
     def refresh(self, *, at_once: bool = False) -> bool:
-        """Read the catalog again if another process has changed it; tell whether it had.
+        """Read the catalog again if another process has changed it. Return whether the topics changed.
 
-        With `at_once` what a broker has done is looked for, too, however short ago that was done.
+        With `at_once`, also check for a broker's changes, even if the last check was just now.
         """
         try:
             with self._lock:
                 if at_once:
-                    self._next_look = 0.0
-                if not self._file.has_changed() and not self._is_look_due():
+                    self._next_check = 0.0
+                if not self._file.has_changed() and not self._is_check_due():
                     return False
                 version = self.version
-                self._take_in(*self._look())
+                self._adopt(*self._read_disk())
                 return self.version != version
         except OSError as error:
             raise translate(error, f"{self._file.path} cannot be read") from error
 
-    def _look(self) -> tuple[Catalog, bytes | None]:
+    def _read_disk(self) -> tuple[Catalog, bytes | None]:
         """Return the catalog as it is on disk, and its bytes.
 
-        Who may not write sees a broker's directories too; who may has taken them into the catalog.
+        A read-only store adds a broker's directories. A writable one has adopted them into the catalog.
         """
         data = self._file.read()
-        if data is not None and data == self._bytes and not self._is_look_due():
+        if data is not None and data == self._bytes and not self._is_check_due():
             return self._catalog, data
-        self._next_look = self._clock.monotonic() + BROKER_LOOK_S
+        self._next_check = self._clock.monotonic() + BROKER_CHECK_S
         catalog = decode_catalog(data, path=self._file.path) if data is not None else {}
         if not self._read_only:
-            # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
+            # The process that wrote it may have died before the rename was durable; what builds on it must not be lost.
             self._files.sync_directory(self.root)
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
@@ -127,63 +126,63 @@ class Topics:
                 catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
             if found and self._file.read() != data:
-                # A topic that is being made has its note in the catalog before its first directory: it is no broker's.
-                return self._look()
+                # A topic that is being created is in the catalog before its first directory: it is not a broker's.
+                return self._read_disk()
             catalog |= found
         return catalog, data
 
-    def _is_look_due(self) -> bool:
-        """Tell whether to look at the directories: a broker changes the topics without a word in the catalog.
+    def _is_check_due(self) -> bool:
+        """Return whether to check the directories. A broker changes topics without writing to the catalog.
 
-        None can where this process may write: they keep each other out.
+        Not needed in a writable store: the store and the broker lock each other out.
         """
-        if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self._clock.monotonic() < self._next_look:
+        if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self._clock.monotonic() < self._next_check:
             return False
         try:
             return self._files.kind(f"{self.root}/{names.META_PROPERTIES}") == "file"
         except FileNotFoundError:
             return False
 
-    def _take_in(self, catalog: Catalog, data: bytes | None) -> None:
+    def _adopt(self, catalog: Catalog, data: bytes | None) -> None:
         self._bytes = data
         if catalog != self._catalog:
             self._catalog = catalog
-            self._there = {name: topic for name, topic in catalog.items() if topic.is_there}
+            self._existing = {name: topic for name, topic in catalog.items() if topic.is_there}
             self.version += 1
 
     def close(self) -> None:
-        """Change nothing any more."""
+        """Allow no more changes."""
         self._is_closed = True
         self._file.close()
 
     def abandon(self) -> None:
-        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._changes, self._lock = threading.RLock(), threading.Lock()
 
     def all(self) -> list[Topic]:
-        """Return every topic, in the order of their names."""
-        return [topic for _, topic in sorted(self._there.items())]
+        """Return every topic, sorted by name."""
+        return [topic for _, topic in sorted(self._existing.items())]
 
     def find(self, name: str) -> Topic:
-        """Return a topic; one that is not there is looked for again, then the nearest name is told."""
-        topic = self._there.get(name)
+        """Return a topic. If it is unknown, read the catalog again; the error names the nearest match."""
+        topic = self._existing.get(name)
         if topic is None:
             names.check_topic_name(name)
             self.refresh()
-            topic = self._there.get(name)
+            topic = self._existing.get(name)
             if topic is None:
                 raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         return topic
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a topic."""
+        """Return whether a topic exists."""
         with contextlib.suppress(TopicNotFound):
             self.find(name)
             return True
         return False
 
     def check(self, partition: TopicPartition) -> Topic:
-        """Return the topic of a partition that lies in this store."""
+        """Return the topic of a partition, or raise `TopicNotFound` if this store does not hold the partition."""
         topic = self.find(partition.topic)
         if partition.partition not in topic.partitions:
             self.refresh()
@@ -194,11 +193,11 @@ class Topics:
         return topic
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the configuration of a topic's partitions: its own words over the store's."""
+        """Return the configuration of a topic's partitions: its own settings over the store's."""
         return self._defaults.with_settings(topic.config)
 
     def _nearest(self, name: str) -> str:
-        import difflib  # only to word an error: it would cost every import 5 ms
+        import difflib  # only for an error message: it would add 5 ms to every import
 
         there = [topic.name for topic in self.all() if topic.name not in names.INTERNAL_TOPICS]
         nearest = difflib.get_close_matches(name, there, n=1)
@@ -210,18 +209,18 @@ class Topics:
 
     @contextlib.contextmanager
     def _changing(self, *, finishes: bool = True) -> Iterator[None]:
-        """Hold the catalog's lock, with the catalog as it is on disk. A failing disk is told in our own words."""
+        """Hold the catalog's lock, with the catalog read from disk. Translates a disk's errors."""
         if self._read_only:
-            raise UsageError(f"{self.root} is open read-only")
+            raise UsageError(f"{self.root} is open read-only; open it without read_only to change topics")
         if self._is_closed:
             raise LogClosed(f"the store at {self.root} is closed")
         with self._changes:
             lock = self._take_lock()
             try:
                 with self._lock:
-                    self._take_in(*self._look())
+                    self._adopt(*self._read_disk())
                 if finishes:
-                    # Nobody else is at it, so what is noted as being done was interrupted.
+                    # With the lock held, any change noted in the catalog was interrupted.
                     self._finish_changes()
                 yield
             except OSError as error:
@@ -240,7 +239,7 @@ class Topics:
         data = encode_catalog(catalog)
         write_catalog(self._files, self.root, data)
         with self._lock:
-            self._take_in(catalog, data)
+            self._adopt(catalog, data)
 
     def _put(self, topic: Topic) -> None:
         self._write(self._catalog | {topic.name: topic})
@@ -249,10 +248,10 @@ class Topics:
         self._write({key: topic for key, topic in self._catalog.items() if key != name})
 
     def _settle(self) -> None:
-        """Take in the directories that a broker left, and remove what was deleted."""
+        """Adopt the directories that a broker left, and remove those of deleted topics."""
         self._remove_discarded()
         with contextlib.suppress(FileNotFoundError):
-            # A broker that finds its mark trusts every file. From here on files change: the next one must look.
+            # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
             self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
             self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
@@ -264,13 +263,13 @@ class Topics:
                     logger.warning("%s: %s", self.root, _describe_change(before, now))
         found = layout.find_topics(self._files, self.root, kinds, known=catalog)
         if found:
-            logger.info("%s: found topics that no catalog had: %s", self.root, ", ".join(sorted(found)))
+            logger.info("%s: found topics that are not in the catalog: %s", self.root, ", ".join(sorted(found)))
         if found or catalog != self._catalog or self._bytes is None:
             self._write(catalog | found)
             sync_ancestors(self._files, self.root)
 
     def _finish_changes(self) -> None:
-        """Undo or finish what a crash or an interrupt left half done."""
+        """Undo or finish the changes that a crash or an error interrupted."""
         for topic in [topic for topic in self._catalog.values() if topic.change is not None]:
             if topic.change != "delete":
                 self._undo(topic)
@@ -281,8 +280,8 @@ class Topics:
                         self._finish_delete(topic, present)
                     self._remove_discarded()
                 except (OSError, SeeklogError) as error:
-                    # The topic is gone for everybody; that its files are not is no reason to refuse other changes.
-                    logger.warning("%s: topic %s is deleted, but not yet removed: %s", self.root, topic.name, error)
+                    # The topic no longer exists for users. Leftover files do not prevent other changes.
+                    logger.warning("%s: topic %s is deleted, but its files remain: %s", self.root, topic.name, error)
 
     def _undo(self, topic: Topic) -> None:
         with self._locked(topic) as present:
@@ -293,7 +292,7 @@ class Topics:
             self._put(replace(topic, change=None, partitions_changing=()))
 
     def _locked(self, topic: Topic) -> contextlib.AbstractContextManager[list[TopicPartition]]:
-        """Hold the locks of the partitions that change."""
+        """Hold the locks of the partitions that are changing."""
         partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
         return layout.locked_partitions(self._files, self._clock, self.root, partitions)
 
@@ -301,7 +300,7 @@ class Topics:
         layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
-        """Make a topic: whole, or not at all."""
+        """Create a topic. It is complete on return; after an error it does not exist."""
         names.check_topic_name(name)
         _check_count(partitions)
         made = Topic(
@@ -312,24 +311,24 @@ class Topics:
         )
         with self._changing():
             if name in self._catalog:
-                what = "has just been deleted and is not gone yet" if not self._catalog[name].is_there else "exists"
-                raise TopicExists(f"topic {name!r} {what} in {self.root}; describe_topic tells how it is configured")
+                what = "was just deleted and is still being removed" if not self._catalog[name].is_there else "exists"
+                raise TopicExists(f"topic {name!r} {what} in {self.root}; describe_topic returns its configuration")
             self._check_no_directory(name)
             self._put(replace(made, change="create", partitions=(), partitions_changing=made.partitions))
             self._make(made, made.partitions)
         return made
 
     def _check_no_directory(self, name: str, *, first: int = 0) -> None:
-        """Refuse to make partitions, from the `first` on, over directories that somebody else has put there."""
+        """Refuse to create partitions, from number `first` on, over existing directories that are not the store's."""
         for entry in self._files.kinds(self.root):
             partition = names.parse_partition_name(entry)
             if partition is not None and partition.topic == name and partition.partition >= first:
                 raise TopicExists(
-                    f"{self.root}/{entry} is there, though the catalog has it not; move it away. Nothing was changed"
+                    f"{self.root}/{entry} exists, but the catalog does not list it. Move it away; nothing was changed"
                 )
 
     def _make(self, topic: Topic, partitions: Collection[int]) -> None:
-        """Make partitions that the catalog has as changing, and undo it if that fails; then show the topic."""
+        """Create partitions that the catalog lists as changing, then publish the topic. Undo it on failure."""
         config = self.config_of(topic)
         try:
             for number in partitions:
@@ -343,24 +342,24 @@ class Topics:
                 )
             self._files.sync_directory(self.root)
         except (OSError, SeeklogError):
-            # Where this fails too, the note in the catalog stays, and the next open undoes it.
+            # If the undo fails as well, the note in the catalog stays, and the next open undoes the change.
             with contextlib.suppress(OSError, SeeklogError):
                 self._undo(self._catalog[topic.name])
                 self._remove_discarded()
             raise
-        # If this fails, the catalog on disk has the note still, or the topic, whole, and only a sync is missing. So
-        # nothing is undone by the copy in memory: the next change, or the next open, goes by what it finds there.
+        # If this write fails, the catalog on disk has either the note or the complete topic, and only a sync may be
+        # missing. The copy in memory cannot tell, so nothing is undone here: the next change or open reads the file.
         self._put(topic)
 
     def grow(self, name: str, *, partitions: int) -> Topic:
-        """Give a topic more partitions, so that it has `partitions` in all."""
+        """Add partitions to a topic until it has `partitions`."""
         _check_count(partitions)
         with self._changing():
             topic = self._changeable(name)
             if partitions <= topic.partition_count:
                 raise UsageError(
-                    f"topic {name!r} has {topic.partition_count} partitions; it can get more, never fewer, so "
-                    f"{partitions} cannot be"
+                    f"topic {name!r} has {topic.partition_count} partitions, and partitions can only be added; pass a "
+                    f"number above {topic.partition_count}, not {partitions}"
                 )
             added = tuple(range(topic.partition_count, partitions))
             self._check_no_directory(name, first=topic.partition_count)
@@ -370,7 +369,7 @@ class Topics:
         return grown
 
     def alter(self, name: str, config: Mapping[str, Any]) -> Topic:
-        """Change words of a topic's configuration; None takes one back to the store's."""
+        """Change settings of a topic. The value None resets a setting to the store's."""
         with self._changing():
             topic = self._changeable(name)
             altered = replace(topic, config=self._checked_config(topic.config, config))
@@ -378,10 +377,10 @@ class Topics:
         return altered
 
     def delete(self, name: str) -> None:
-        """Take a topic away with all of its records.
+        """Delete a topic and all of its records.
 
-        It is gone for everybody with the first write of the catalog; a crash after that is finished by the next
-        open. Fails whole if another process writes one of its partitions.
+        The first write of the catalog deletes it for every process. After a crash the next open finishes the rest.
+        Raises `LogLocked`, and deletes nothing, if another process writes one of the partitions.
         """
         with self._changing():
             topic = self._changeable(name)
@@ -391,14 +390,14 @@ class Topics:
                 try:
                     self._finish_delete(going, present)
                 except OSError as error:
-                    goes_on = "the next change of a topic, or the next open, goes on with it"
+                    advice = "the next change of a topic, or the next open, removes the rest"
                     raise translate(
-                        error, f"topic {name!r} is deleted, but its files are not all removed", advice=goes_on
+                        error, f"topic {name!r} is deleted, but its files are not all removed", advice=advice
                     ) from error
             self._remove_discarded()
 
     def finish_deletes(self) -> None:
-        """Finish the deletions that a crash interrupted, if there are any."""
+        """Finish deletions that a crash interrupted."""
         if any(topic.change == "delete" for topic in self._catalog.values()):
             with self._changing():
                 pass
@@ -407,16 +406,16 @@ class Topics:
         if self.forget is not None:
             self.forget(topic.name)
         layout.discard_partitions(self._files, self.root, present)
-        # Before the name is free: a new topic of that name must not inherit these lines.
+        # Before the name is free: a new topic of that name must not inherit these values.
         self._write_root_offsets({}, without=topic.name)
         self._drop(topic.name)
 
     def write_root_offsets(self, known: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
-        """Put what is known of partitions into Kafka's checkpoints; the lines of others stay.
+        """Update partitions in Kafka's checkpoints. The values of other partitions stay.
 
-        They come with the id of the topic that they are of: one made anew under its name must not get them.
+        Each update comes with its topic id: a recreated topic must not get values of its predecessor.
         """
-        # On a close there are no groups any more that could be made to forget a deleted topic.
+        # When the store closes, the groups are gone, so no interrupted deletion can be finished.
         with self._changing(finishes=False):
             ids = {topic.name: topic.topic_id for topic in self.all()}
             self._write_root_offsets(
@@ -436,19 +435,21 @@ class Topics:
             raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         return topic
 
-    def _checked_config(self, before: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a topic's words with others put in; checks that together they make a configuration."""
-        if not isinstance(words, Mapping):
-            raise UsageError(f"a configuration is a dict of words and values, not {type(words).__name__}")
-        if len({canonical_setting(str(word)) for word in words}) < len(words):
-            raise InvalidConfig("a configuration word is given twice, with dots and with underscores")
+    def _checked_config(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `before` with `settings` applied. Checks that the result is a valid configuration."""
+        if not isinstance(settings, Mapping):
+            raise UsageError(f"a configuration must be a dict of settings and values, not {type(settings).__name__}")
+        if len({canonical_setting(str(setting)) for setting in settings}) < len(settings):
+            raise InvalidConfig("a setting is given twice, with dots and with underscores; pass it once")
         merged = dict(before)
-        given = self._defaults.with_settings({word: value for word, value in words.items() if value is not None})
-        for word, value in words.items():
-            name = str(word).replace(".", "_")
+        given = self._defaults.with_settings(
+            {setting: value for setting, value in settings.items() if value is not None}
+        )
+        for setting, value in settings.items():
+            name = str(setting).replace(".", "_")
             if value is None:
-                # An unknown word is refused here too: it is as likely a slip.
-                self._defaults.with_settings({word: getattr(self._defaults, name, None)})
+                # Refuse an unknown setting here too: it is as likely a typing error.
+                self._defaults.with_settings({setting: getattr(self._defaults, name, None)})
                 merged.pop(canonical_setting(name), None)
             else:
                 merged[canonical_setting(name)] = getattr(given, name)
@@ -457,14 +458,14 @@ class Topics:
 
 
 def _describe_change(before: Topic, now: Topic | None) -> str:
-    """Say what a broker has done to a topic, with the configuration that nobody knows any more."""
+    """Describe what a broker did to a topic, with the configuration that is lost."""
     if now is None:
         return f"a broker has deleted topic {before.name!r}; its configuration was {dict(before.config)}"
     if now.topic_id != before.topic_id:
         return f"a broker has recreated topic {before.name!r}; its configuration was {dict(before.config)}"
-    return f"a broker has given topic {before.name!r} more partitions: {now.partition_count}"
+    return f"a broker has added partitions to topic {before.name!r}: it has {now.partition_count}"
 
 
 def _check_count(partitions: int) -> None:
     if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise UsageError(f"a topic has 1 to {MAX_PARTITIONS:,} partitions, not {partitions!r}")
+        raise UsageError(f"a topic must have 1 to {MAX_PARTITIONS:,} partitions, not {partitions!r}")

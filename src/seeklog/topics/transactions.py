@@ -1,8 +1,8 @@
-"""Committing transactions over the partitions of a store; `seeklog.log.transaction` has the file and the rules.
+"""Transactions over the partitions of a store. `seeklog.log.transaction` has the file format and the rules.
 
-A commit holds the lock of its application, so that two drivers of one query cannot both commit, and then the locks of
-all partitions, in order, until everything is appended. Locks are waited for: others hold them for a commit as short as
-this one, unless a long-lived writer has the partition.
+A commit holds the lock of its application, so that two drivers of one query cannot commit at once. It then acquires the
+locks of all partitions, in sorted order, and holds them until everything is appended. It waits for each lock: other
+commits hold them only briefly, unless a long-lived writer has the partition.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOCK_WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A staged file and where it is to go. Tasks send it to whoever commits."""
+    """A staged file and the partition it is for. Tasks send it to the driver, which commits."""
 
     topic: str
     topic_id: str
@@ -59,13 +59,13 @@ class Staged:
     file: StagedFile
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic to stage for: what the batches must be like, and for how many partitions."""
+    """A topic to stage for: its partition count, and the configuration that batches must match."""
 
     name: str
     topic_id: str
@@ -74,7 +74,7 @@ class Target:
 
 
 class Transactions:
-    """What is staged in a store, and its way into the logs."""
+    """Stages batches in a store and commits them. Any thread may call any method."""
 
     def __init__(self, topics: Topics, table: OpenLogs, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
@@ -85,14 +85,14 @@ class Transactions:
         self._read_only = read_only
 
     def target(self, topic: str) -> Target:
-        """Return what whoever stages for a topic must know of it; no log is opened for that."""
+        """Return what a task must know of a topic to stage batches for it. Opens no log."""
         if topic in names.INTERNAL_TOPICS:
-            raise UsageError(f"{topic} is Kafka's own: records are not written to it")
+            raise UsageError(f"{topic} is Kafka's own topic; write to another topic")
         found = self._topics.find(topic)
         return Target(topic, found.topic_id, found.partition_count, self._topics.config_of(found))
 
     def stager(self, app: str, partition: TopicPartition) -> Stager:
-        """Return a staged file to write batches to. Needs no lock, and a store that is open read-only will do."""
+        """Return a staged file to write batches to. Takes no lock, and works in a store that is open read-only."""
         config = self._topics.config_of(self._topics.check(partition))
         return Stager(
             self._files,
@@ -103,7 +103,7 @@ class Transactions:
         )
 
     def last_version(self, app: str) -> int | None:
-        """Return the version of the application's last transaction, finished or about to be, or None."""
+        """Return the version of the application's last transaction, or None. It may still be unfinished."""
         transaction = read_transaction(self._files, self._root, names.app_key(app))
         return None if transaction is None else transaction.version
 
@@ -116,16 +116,17 @@ class Transactions:
         keep: bool = True,
         wait_s: float = LOCK_WAIT_S,
     ) -> bool:
-        """Append all that is staged, once: durable on return. False if this version or a later one is there already.
+        """Append everything staged, exactly once. Durable on return. Return False if `version` is not a new version.
 
-        What was staged in vain is removed. With `keep=False` nothing is remembered of an application that comes only
-        once. On an error before the commit nothing is in any log; on one after it, such as a full disk, the rest
-        follows when the partition is next opened for writing, or with the same commit again.
+        Staged files that are not needed are removed. With `keep=False` the application's version is not stored, for an
+        application that commits only once. An error before the commit leaves every log unchanged. After an error later,
+        such as a full disk, the rest is appended when the partition is next opened for writing, or by repeating the
+        commit.
         """
         if not 0 <= version <= INT64_MAX:
-            raise UsageError(f"the version of a transaction is 0 or more, not {version}")
+            raise UsageError(f"the version of a transaction must be 0 or more, not {version}")
         if self._read_only:
-            raise UsageError(f"{self._root} is open read-only: nothing can be committed")
+            raise UsageError(f"{self._root} is open read-only; open it without read_only to commit")
         with self._translated("the transaction cannot be committed"), self._locked(app, wait_s, keep=keep):
             return self._commit(app, version, staged, keep=keep, wait_s=wait_s)
 
@@ -136,11 +137,11 @@ class Transactions:
         last = read_transaction(self._files, self._root, names.app_key(app))
         if last is not None and last.is_open:
             self._finish(last, wait_s)
-        # Another process may have changed the topics: they are held against what is staged as they are now.
+        # Another process may have changed the topics: compare what is staged with the topics of this moment.
         self._topics.refresh()
         before = () if last is None else last_parts(last.parts)
         if last is not None and last.version >= version and not self._is_for_new_topics(app, version, staged, before):
-            # Whoever wrote that may have been killed before it was durable, and the caller will rely on it.
+            # Its writer may have been killed before the rename was durable, and the caller will rely on it.
             self._files.sync_directory(self._root)
             self._remove(staged)
             return False
@@ -159,70 +160,72 @@ class Transactions:
                     append_part(log, part)
                     self._sweep(app, part.partition)
         except BaseException:
-            self._let_go(begun)
+            self._close_logs(begun)
             raise
         end_transaction(self._files, self._root, transaction)
         return True
 
     def _is_for_new_topics(self, app: str, version: int, staged: Sequence[Staged], before: Sequence[Part]) -> bool:
-        """Tell whether what is staged is for topics that were made anew since the application wrote to them.
+        """Return whether all staged files are for topics that were recreated since the application wrote to them.
 
-        They lack what the old ones had, so they may be written to again. Refuses if others still have it: one version
-        counts for all of an application's topics, and cannot be both there and missing.
+        The new topics lack the records of the old ones, so the version may be written again. Raises if some topics were
+        not recreated: a version counts for all of an application's topics, and cannot be both stored and missing.
         """
         ids = {part.topic: part.topic_id for part in before}
-        anew = {each.topic for each in staged if ids.get(each.topic, each.topic_id) != each.topic_id}
+        recreated = {item.topic for item in staged if ids.get(item.topic, item.topic_id) != item.topic_id}
         there = {
             topic
             for topic, topic_id in ids.items()
             if self._topics.has(topic) and self._topics.find(topic).topic_id == topic_id
         }
-        others = ({each.topic for each in staged} | there) - anew
-        if anew and others:
+        others = ({item.topic for item in staged} | there) - recreated
+        if recreated and others:
             raise UsageError(
-                f"version {version} of {app!r} is for {', '.join(sorted(anew))}, made anew since it was written to; "
-                f"but {', '.join(sorted(others))} may have it. Write under another name; nothing was committed"
+                f"version {version} of {app!r} is for {', '.join(sorted(recreated))}, recreated since the last write, "
+                f"but {', '.join(sorted(others))} may have it already. Write under another name; nothing was committed"
             )
-        return bool(anew)
+        return bool(recreated)
 
     def _hold(self, staged: Sequence[Staged], held: contextlib.ExitStack, wait_s: float) -> dict[TopicPartition, Log]:
-        """Take the locks of all partitions, in one order for everybody."""
+        """Borrow all partitions in sorted order, so that commits cannot deadlock."""
         logs: dict[TopicPartition, Log] = {}
-        for place in sorted({each.place for each in staged}):
+        for partition in sorted({item.topic_partition for item in staged}):
             try:
-                logs[place] = held.enter_context(self._table.borrow(place, wait_s=wait_s))
+                logs[partition] = held.enter_context(self._table.borrow(partition, wait_s=wait_s))
             except LogLocked as error:
                 advice = (
-                    f"a commit needs it for a moment and has waited for {wait_s:g} s: close the producer or log "
-                    "there, then commit again; nothing was committed"
+                    f"the commit waited {wait_s:g} s for its lock; close the producer or log there, then commit again; "
+                    "nothing was committed"
                 )
                 raise LogLocked(error.path, error.owner_pid, owner=error.owner, advice=advice) from error
         return logs
 
-    def _let_go(self, places: Collection[TopicPartition]) -> None:
-        """Close the logs that this process writes: who opens them anew finishes what a commit could not."""
-        for topic in sorted({place.topic for place in places}):
+    def _close_logs(self, partitions: Collection[TopicPartition]) -> None:
+        """Close the logs that this process has open. Reopening a log finishes what a commit could not."""
+        for topic in sorted({partition.topic for partition in partitions}):
             with contextlib.suppress(SeeklogError, OSError):
                 self._table.drop(topic)
 
     def _parts(self, staged: Sequence[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
-        # The locks may have taken long: the topics must be what was staged for as they are with them held.
+        # Waiting for the locks may have taken long: check with the locks held that the topics are still the same.
         self._topics.refresh()
-        for place, log in logs.items():
-            mine = [each for each in staged if each.place == place]
-            topic = self._topics.check(place)
-            if any(each.topic_id != topic.topic_id for each in mine):
-                raise TopicNotFound(f"topic {place.topic!r} was deleted and made anew while records were staged for it")
-            directory, config = partition_path(self._root, place), self._topics.config_of(topic)
-            for each in mine:
-                self._check_size(directory, each.file)
+        for partition, log in logs.items():
+            mine = [item for item in staged if item.topic_partition == partition]
+            topic = self._topics.check(partition)
+            if any(item.topic_id != topic.topic_id for item in mine):
+                raise TopicNotFound(
+                    f"topic {partition.topic!r} was deleted and recreated after records were staged for it"
+                )
+            directory, config = partition_path(self._root, partition), self._topics.config_of(topic)
+            for item in mine:
+                self._check_size(directory, item.file)
                 if config.compacts:
-                    self._check_keyed(directory, each.file, config)
-            # Where the part begins is settled by this: no power loss may take the end of the log back. Who had begun to
-            # append before the log was lent may be through only now; the part is looked for from here on.
+                    self._check_keyed(directory, item.file, config)
+            # This offset is where the part begins, so no power loss may move the end of the log back. An append that
+            # began before the log was borrowed may end only now; the part is searched for from this offset on.
             base_offset = log.log_end_offset
             log.flush()
-            yield Part(str(place), topic.topic_id, base_offset, tuple(each.file for each in mine))
+            yield Part(str(partition), topic.topic_id, base_offset, tuple(item.file for item in mine))
 
     def _check_size(self, directory: str, file: StagedFile) -> None:
         try:
@@ -231,12 +234,12 @@ class Transactions:
             size = -1
         if size != file.size:
             raise NotAccessible(
-                f"{directory}/{file.name} {'is gone' if size < 0 else f'has {size} bytes, not {file.size}'}: what the "
-                "tasks staged must be on a file system that they share with the driver; nothing was committed"
+                f"{directory}/{file.name} {'is missing' if size < 0 else f'has {size} bytes, not {file.size}'}: tasks "
+                "must stage on a file system that they share with the driver; nothing was committed"
             )
 
     def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:
-        """Refuse records without key; the topic may be compacted only since they were staged."""
+        """Refuse records without keys: the topic may have been altered to a compacted one after they were staged."""
         for piece in read_staged(self._files, directory, file):
             batch_header.check_batches(piece, INT32_MAX)
             try:
@@ -260,7 +263,7 @@ class Transactions:
     # ------------------------------------------------------------ finishing
 
     def finish_open(self) -> None:
-        """Finish the transactions that were interrupted, but for what others hold. Errors are theirs who need it."""
+        """Finish interrupted transactions whose locks are free. Errors are logged; the next commit raises them."""
         with self._translated("interrupted transactions cannot be looked for"):
             keys = list(filter(None, map(names.parse_transaction_name, self._files.list(self._root))))
         for key in keys:
@@ -280,49 +283,49 @@ class Transactions:
             self._finish(transaction, 0)
 
     def _finish(self, transaction: Transaction, wait_s: float) -> None:
-        """Open every partition of an interrupted transaction, which appends what is missing, and note that it is done.
+        """Finish an interrupted transaction: open each of its partitions, which appends what is missing.
 
-        A partition whose topic was deleted since has taken its part along.
+        Parts of deleted topics are skipped.
         """
-        # A topic may be newer than this process's copy of the catalog: its part is not gone, and must not be skipped.
+        # A topic may be newer than this process's copy of the catalog; its part must not be skipped.
         self._topics.refresh()
         for part in transaction.parts:
-            place = names.parse_partition_name(part.partition)
-            if place is not None and self._is_same_topic(place, part.topic_id) and self._left_of(part):
-                with self._table.borrow(place, wait_s=wait_s) as log:
-                    # A log that was open for writing here was not opened anew.
-                    if len(self._left_of(part)) == len(part.files):
+            partition = names.parse_partition_name(part.partition)
+            if partition is not None and self._is_same_topic(partition, part.topic_id) and self._remaining_files(part):
+                with self._table.borrow(partition, wait_s=wait_s) as log:
+                    # A log that was already open for writing was not recovered, so its part is not appended yet.
+                    if len(self._remaining_files(part)) == len(part.files):
                         append_part(log, part)
         end_transaction(self._files, self._root, transaction)
 
-    def _left_of(self, part: Part) -> list[str]:
-        """Return which staged files of a part are there. They are removed when all of them are appended, and synced."""
+    def _remaining_files(self, part: Part) -> list[str]:
+        """Return the staged files of a part that still exist. They are removed after all are appended and synced."""
         with contextlib.suppress(FileNotFoundError):  # the topic was just deleted
             listing = set(self._files.list(f"{self._root}/{part.partition}"))
             return [file.name for file in part.files if file.name in listing]
         return []
 
-    def _is_same_topic(self, place: TopicPartition, topic_id: str) -> bool:
+    def _is_same_topic(self, partition: TopicPartition, topic_id: str) -> bool:
         try:
-            return self._topics.check(place).topic_id == topic_id
+            return self._topics.check(partition).topic_id == topic_id
         except TopicNotFound:
             return False
 
     # ------------------------------------------------------------ tidying
 
     def discard(self, app: str) -> None:
-        """Remove what is staged for a job that failed, but for files that a committed transaction names.
+        """Remove what a failed job has staged, except for files named by a committed transaction.
 
-        A task that was killed cannot clean up behind itself, so every partition is looked at. Whoever commits for the
-        same application at this moment sweeps for himself.
+        A killed task cannot clean up, so every partition is checked. A concurrent commit of the same application cleans
+        up itself.
         """
-        with contextlib.suppress(LogLocked), self._translated(f"what {app!r} has staged cannot be removed"):
+        with contextlib.suppress(LogLocked), self._translated(f"the staged files of {app!r} cannot be removed"):
             is_known = read_transaction(self._files, self._root, names.app_key(app)) is not None
             with self._locked(app, 0, keep=is_known):
                 self._discard(app)
 
     def _discard(self, app: str) -> None:
-        # With the lock held: a file that a commit has just named must stay.
+        # With the lock held: a file that a concurrent commit names must stay.
         transaction = read_transaction(self._files, self._root, names.app_key(app))
         parts = transaction.parts if transaction is not None and transaction.is_open else ()
         committed = {file.name for part in parts for file in part.files}
@@ -332,16 +335,16 @@ class Transactions:
                     self._sweep(app, str(TopicPartition(topic.name, number)), but=committed)
 
     def _remove(self, staged: Sequence[Staged]) -> None:
-        for place in sorted({each.place for each in staged}):
+        for partition in sorted({item.topic_partition for item in staged}):
             with contextlib.suppress(FileNotFoundError):  # the topic is gone, and its directory with it
                 remove_staged(
                     self._files,
-                    partition_path(self._root, place),
-                    [each.file.name for each in staged if each.place == place],
+                    partition_path(self._root, partition),
+                    [item.file.name for item in staged if item.topic_partition == partition],
                 )
 
     def _sweep(self, app: str, partition: str, *, but: Collection[str] = ()) -> None:
-        """Remove what else the application has staged here: attempts that failed, or lost to a faster one."""
+        """Remove the application's other staged files here: of attempts that failed or were duplicates."""
         directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
         left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
         remove_staged(self._files, directory, left)
