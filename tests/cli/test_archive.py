@@ -47,7 +47,7 @@ def test_archive_is_read_by_url(run: Run, long: Path, tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["nosuch://bucket/path"], 2, "nosuch://bucket/path cannot be opened"),
-        (["data/within"], 2, "lies in the store itself"),
+        (["data/within"], 2, "is inside the store"),
         (["cold", "order"], 4, "did you mean 'orders'?"),
         (["cold", "--storage-option", "key"], 2, "is not NAME=VALUE"),
         (["cold", "--storage-option", "client_kwargs={oops"], 2, "must be JSON"),
@@ -72,7 +72,7 @@ def test_target_with_other_files_is_refused(run: Run, long: Path, tmp_path: Path
     ran = run("archive", long, "cold")
 
     assert (ran.code, ran.out) == (1, b"")
-    assert "is no archive and not empty: it holds 'letters.txt'" in ran.err
+    assert "is not an archive and not empty: it holds 'letters.txt'" in ran.err
     assert sorted(path.name for path in (tmp_path / "cold").iterdir()) == ["letters.txt"]
 
 

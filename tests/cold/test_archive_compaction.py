@@ -158,7 +158,7 @@ def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archive
     assert [path.name for path in partition.glob("*.log.swap")] == [f"{0:020d}.log.swap"]
     before = snapshot(archive)
     with open_store(compact_root, read_only=True) as onlooker:
-        with pytest.raises(NotAccessible, match=r"\.log\.swap is being put in the place of others.*a writer open"):
+        with pytest.raises(NotAccessible, match=r"\.log\.swap is being swapped in by compaction.*open the partition"):
             onlooker.archive(archive)
         assert snapshot(archive) == before
     with open_store(compact_root, segment_bytes=SEGMENT_BYTES, background=False) as store:

@@ -63,7 +63,7 @@ def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp
         archive_to(CountingDepot(archive, fail_at=2), store)
     log = archive / "orders-0" / f"{0:020d}.log"
     log.write_bytes(data)
-    with pytest.raises(ArchiveMismatch, match="is another file"):
+    with pytest.raises(ArchiveMismatch, match="differs from the source"):
         store.archive(archive)
     assert log.read_bytes() == data
 

@@ -199,7 +199,7 @@ def test_a_compacted_log_that_was_cut_and_written_otherwise_is_refused(
     fill(store, 800, word=b"other")
     if is_compacted:
         store.compact("orders")
-    refused(store, archive, "inside of another segment|and compaction changes none")
+    refused(store, archive, "inside another segment|and compaction changes no records")
 
 
 @pytest.mark.id("archive-other-content")
@@ -211,7 +211,7 @@ def test_records_of_other_content_between_the_same_offsets_are_refused(store: St
     assert segment_bases(root / "orders-0")[: len(segment_bases(archive / "orders-0"))] == segment_bases(
         archive / "orders-0"
     )
-    refused(store, archive, "is not the one that the source has, and compaction changes none")
+    refused(store, archive, "differs from the source's, and compaction changes no records")
 
 
 @pytest.mark.id("archive-segment-inside-another")
@@ -226,7 +226,7 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
     assert begun < last
     with store._table.writing(PARTITION) as log:
         log.delete_before(begun)
-    refused(store, archive, f"holds offset {begun} inside of another segment")
+    refused(store, archive, f"holds offset {begun} inside another segment")
 
 
 @pytest.mark.id("archive-manifest-unreadable")
@@ -237,7 +237,7 @@ def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive:
     entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     depot.puts.clear()
     before = snapshot(archive)
-    with pytest.raises(CorruptionError, match="segments lie over each other"):
+    with pytest.raises(CorruptionError, match="segments overlap"):
         finish_archive(plan, [replace(one, next_offset=10**6) for one in entries], depot)
     assert depot.puts == depot.removed == []
     assert snapshot(archive) == before
@@ -261,7 +261,7 @@ def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_t
     [
         (5_000, "stored CRC", CorruptBatch),
         # The leader epoch of the first batch, which no batch's CRC covers.
-        (15, "the manifest names it with", CorruptionError),
+        (15, "the manifest has it with", CorruptionError),
     ],
 )
 def test_an_archived_segment_that_is_damaged_proves_nothing(
@@ -288,7 +288,7 @@ def test_what_is_lost_in_the_archive_is_replaced_by_what_compaction_left(store: 
     """Goal: an archive is repaired with what there is; the segments that it still has are compared all the same."""
     store.compact("orders")
     (archive / "orders-0" / f"{0:020d}.log").unlink()
-    refused(store, archive, "is not there; archive with repair=True", CorruptionError)
+    refused(store, archive, "is missing; archive with repair=True", CorruptionError)
     store.archive(archive, repair=True)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)

@@ -300,7 +300,7 @@ def test_the_job_refuses_as_the_store_does(
     with pytest.raises(UsageError, match="is an archive"):
         jobs.reindex(spark, tmp_path / "archive", progress=False)
     assert snapshot(tmp_path / "archive") == before
-    with pytest.raises(UsageError, match="store itself"):
+    with pytest.raises(UsageError, match="inside the store"):
         jobs.archive(spark, directory, directory / "archive", progress=False)
     with pytest.raises(NotAccessible, match="no-such-bucket"):
         jobs.archive(spark, directory, "s3://no-such-bucket/x", storage_options=s3.options, progress=False)

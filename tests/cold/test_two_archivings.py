@@ -15,8 +15,8 @@ import seeklog
 from cold.s3_server import BUCKET, S3Server
 from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
-from seeklog.archive.archiving import alone, begin_archive, finish_archive
 from seeklog.archive.archiving import archive as archive_to_depot
+from seeklog.archive.archiving import begin_archive, exclusive, finish_archive
 from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest
 from seeklog.archive.planning import Rules, plan_archive
@@ -89,7 +89,7 @@ def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: 
 def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive, topics=["orders"])
-    with alone(open_depot(str(archive))):
+    with exclusive(open_depot(str(archive))):
         before = snapshot(archive)
         with pytest.raises(LogLocked, match=r"is open for writing in process.*archive again when it has finished"):
             store.archive(archive)
@@ -103,7 +103,7 @@ def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(stor
 def test_no_lock_is_put_beside_what_is_no_archive(store: Store, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").write_bytes(b"mine")
-    with pytest.raises(ArchiveMismatch, match="is no archive and not empty"):
+    with pytest.raises(ArchiveMismatch, match="is not an archive and not empty"):
         store.archive(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thing"]
 
@@ -148,7 +148,7 @@ def test_a_manifest_that_came_in_the_last_moment_is_not_replaced(
     fill(store, 600)
     depot = Meeting(open_depot(url, storage_options=options))
     depot.meet.append(lambda: store.archive(url, topics=["orders"], storage_options=options))
-    with pytest.raises(ArchiveMismatch, match=r"somebody else has archived.*Archive again"):
+    with pytest.raises(ArchiveMismatch, match=r"another process has archived.*Archive again"):
         archive_topic(store, "refunds", depot)
     assert sorted(manifest_in(bucket).topics) == ["orders"]
     archive_topic(store, "refunds", depot)
@@ -163,7 +163,7 @@ def test_of_two_that_begin_an_archive_in_one_moment_one_is_told(
     url, options = bucket
     depot = Meeting(open_depot(url, storage_options=options))
     depot.meet.append(lambda: store.archive(url, topics=["orders"], storage_options=options))
-    with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
+    with pytest.raises(ArchiveMismatch, match="another process has archived"):
         archive_topic(store, "refunds", depot)
     with seeklog.open(url, storage_options=options, read_only=True) as cold:
         check_same(cold, store)
@@ -218,7 +218,7 @@ def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
     entries = [copy_segment(first, store._files, depot, RULES)]
     other = f"{url}/orders-0/{second.stem}.log".removeprefix("s3://")
     s3.system.pipe_file(other, b"other")
-    with pytest.raises(ArchiveMismatch, match="put there by somebody else meanwhile"):
+    with pytest.raises(ArchiveMismatch, match="just written by another process"):
         copy_segment(second, store._files, depot, RULES)
     assert s3.system.cat_file(other) == b"other"
     s3.system.rm_file(other)

@@ -1,11 +1,11 @@
-"""Archiving: sealed segments copied elsewhere, so that it may be done again, interrupted, and trusted.
+"""Archiving: copies sealed segments to an archive. It can be repeated and interrupted.
 
-The work has three steps, so that the middle one can be done in many places at once: `plan_archive` decides what is
-copied, `copying` copies it, and `finish_archive` writes the manifest, which makes it all count.
+It has three steps, so that the second can run in many tasks at once: `plan_archive` decides what to copy, `copying`
+copies it, and `finish_archive` writes the manifest, which makes the copies part of the archive.
 
-Of two archivings to one place at once, one gets an error, and the manifest never drops what the other has named: a
-directory is locked (`alone`), and elsewhere the manifest is written over the one that the plan was made by, or not at
-all.
+If two processes archive to the same location at once, one of them gets an error, and the manifest keeps every segment
+that the other has named. A directory is locked (`exclusive`). At a URL the manifest is written only over the version
+from which the plan was made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seeklog.archive.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from seeklog.archive.planning import Plan, Rules, check_place, plan_archive
+from seeklog.archive.planning import Plan, Rules, check_target, plan_archive
 from seeklog.archive.source import Source, SourceChanged
 from seeklog.errors import ArchiveMismatch, NotAccessible, UsageError
 from seeklog.files import translated
@@ -36,7 +36,7 @@ from seeklog.topics.description import Archived
 
 logger = logging.getLogger("seeklog")
 
-# A partition is planned again when retention deletes a segment, or compaction replaces one, while it is copied.
+# A partition is planned again if retention deletes, or compaction replaces, one of its segments during the copy.
 MAX_PLANS: Final = 5
 
 
@@ -45,36 +45,36 @@ def archive(
 ) -> Archived:
     """Archive a source to a depot.
 
-    `copy_all` copies what a plan names, and returns the entries in the plan's order: by default in this process.
+    `copy_all` copies the segments of a plan and returns their entries in the plan's order; by default in this process.
     """
     if f"{depot.location}/".startswith(f"{source.root}/"):
-        raise UsageError(f"{depot.location} lies in the store itself, which has room for partitions alone")
+        raise UsageError(f"{depot.location} is inside the store; archive to another location")
     if copy_all is None:
         copy_all = partial(copy_plan, files=source.files, depot=depot, rules=rules)
     fact = f"{source.root} cannot be archived to {depot.location}"
-    with translated(fact, when_full="the manifest there is as it was"), alone(depot):
+    with translated(fact, when_full="the manifest there is unchanged"), exclusive(depot):
         for _ in range(MAX_PLANS):
             try:
                 plan = begin_archive(plan_archive(source, depot, rules), depot)
                 return finish_archive(plan, copy_all(plan), depot)
             except SourceChanged as error:
-                changed = error  # what was copied is found to be there
+                changed = error  # the next plan finds what was copied
         raise NotAccessible(f"{source.root} changes faster than it can be copied: {changed}; archive again")
 
 
 @contextlib.contextmanager
-def alone(depot: Depot) -> Iterator[None]:
-    """Be the only one who archives to a place, where it can be locked; else raise `LogLocked`."""
-    # Before the lock: nothing is put beside the files of strangers.
-    check_place(depot, depot.version(names.ARCHIVE))
+def exclusive(depot: Depot) -> Iterator[None]:
+    """Lock a location for archiving, if it can be locked; else raise `LogLocked`."""
+    # Before the lock: no lock file is created in a directory that is not an archive.
+    check_target(depot, depot.version(names.ARCHIVE))
     with depot.locked():
         yield
 
 
 def begin_archive(plan: Plan, depot: Depot) -> Plan:
-    """Mark a place as an archive before the first file: what is half copied must not be taken for a store.
+    """Mark a location as an archive before the first copy, so that a partial copy is not taken for a store.
 
-    Returns the plan as it stands with that.
+    Returns the plan with the version of the new manifest.
     """
     if plan.version is not None:
         return plan
@@ -83,25 +83,25 @@ def begin_archive(plan: Plan, depot: Depot) -> Plan:
 
 
 def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) -> Archived:
-    """Remove what was replaced the time before; then write the manifest, which names what was copied."""
+    """Remove the files replaced by the previous archiving, then write the manifest with the new copies."""
     if depot.version(names.ARCHIVE) != plan.version:
         raise _overtaken(depot)
     before, after = plan.manifest, _manifest_after(plan, entries)
     named = after.paths()
     data = encode_manifest(after)
-    decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")  # raises, while nothing is changed
+    decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")  # an error here leaves the archive unchanged
     for partition in plan.partitions:
-        # Nothing is put beside what has no segment yet.
+        # A partition without segments gets no files.
         for name, beside in partition.files.items() if partition.steps else ():
             depot.put(f"{partition.partition}/{name}", [beside])
-    # The manifest that is there does not name these any more, and lists them until they are gone.
+    # The current manifest no longer uses these files, and lists them until they are removed.
     removed = [path for path in before.replaced if path not in named]
     for path in removed:
         depot.remove(path)
     _write_manifest(data, depot, over=plan.version)
     copies = plan.copies
     kept = sum(len(partition.steps) for partition in plan.partitions) - len(copies)
-    logger.info("%s: archived %d segments, %d were there", depot.location, len(copies), kept)
+    logger.info("%s: archived %d segments, %d were there already", depot.location, len(copies), kept)
     return Archived(
         location=depot.location,
         copied_segments=len(copies),
@@ -112,12 +112,12 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
 
 
 def _manifest_after(plan: Plan, entries: Iterable[SegmentEntry]) -> Manifest:
-    """Return the manifest that names what was there and what was copied."""
+    """Return the manifest with the segments that were there and those that were copied."""
     before, copied = plan.manifest, iter(entries)
     partitions = {topic.name: dict(topic.partitions) for topic in before.topics.values()}
-    for each in plan.partitions:
-        if each.steps:
-            partitions.setdefault(each.partition.topic, {})[each.partition.partition] = each.entry(copied)
+    for planned in plan.partitions:
+        if planned.steps:
+            partitions.setdefault(planned.partition.topic, {})[planned.partition.partition] = planned.entry(copied)
     topics = dict(before.topics)
     for topic, *_ in plan.topics:
         topics[topic.name] = TopicEntry(
@@ -128,7 +128,7 @@ def _manifest_after(plan: Plan, entries: Iterable[SegmentEntry]) -> Manifest:
         )
     after = replace(before, is_complete=True, topics=topics)
     named = after.paths()
-    # Only segments have readers that come back for their files; what else is not named any more may stay.
+    # Only segments may still be open in a reader. Other files that are no longer named are left where they are.
     others = [path for path in before.paths() if path not in named]
     replaced = sorted(path for path in others if path.rpartition("/")[2] not in PARTITION_FILES)
     return replace(after, replaced=tuple(replaced))
@@ -143,5 +143,5 @@ def _write_manifest(data: bytes, depot: Depot, *, over: Version | None) -> Versi
 
 def _overtaken(depot: Depot) -> ArchiveMismatch:
     return ArchiveMismatch(
-        f"somebody else has archived to {depot.location} meanwhile; what that named is left as it is. Archive again"
+        f"another process has archived to {depot.location} meanwhile; its segments are kept as they are. Archive again"
     )

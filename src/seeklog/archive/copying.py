@@ -1,7 +1,7 @@
-"""Copying the segments that a plan names, in this process or by many tasks at once.
+"""Copying the segments of a plan, in this process or in many tasks.
 
-The files of a segment are copied byte for byte. Every batch is checked on the way, and what was written is read back.
-Nothing in the archive is overwritten but what an earlier archiving left half copied.
+A segment's files are copied byte for byte. Every batch is checked on the way, and the copy is read back. Nothing in the
+archive is overwritten except a partial copy left by an earlier archiving.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
 
 Progress = Callable[[int, int], None]
-"""Is given how many bytes of how many are copied."""
+"""Called with the number of bytes copied so far, and the total."""
 
 
 def copy_plan(
     plan: Plan, *, files: Files, depot: Depot, rules: Rules, progress: Progress | None = None
 ) -> list[SegmentEntry]:
-    """Copy what a plan names, in this process."""
+    """Copy the segments of a plan in this process."""
     copies = plan.copies
     total = sum(copy.size for copy in copies)
     before = 0
@@ -48,9 +48,9 @@ def _note(progress: Progress, before: int, total: int, copied: int) -> None:
 def copy_segment(
     copy: Copy, files: Files, depot: Depot, rules: Rules, *, note: Callable[[int], None] | None = None
 ) -> SegmentEntry:
-    """Copy the files of one segment, and return its entry for the manifest; `note` is given how many bytes are copied.
+    """Copy the files of one segment. Return its entry for the manifest. `note` is called with the bytes copied so far.
 
-    Raises `CorruptionError` if the source is damaged, and `SourceChanged` if the segment is gone.
+    Raises `CorruptionError` if the source is damaged, and `SourceChanged` if the segment was deleted or replaced.
     """
     shared = Shared(files, copy.directory, copy.config, writable=False)
     segment = Segment(shared, copy.base_offset, size=copy.size, next_offset=copy.base_offset, seal=copy.seal)
@@ -90,7 +90,7 @@ def _sums(copy: Copy) -> PageSums:
 
 
 def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segment: Segment) -> bytes:
-    """Return the bytes of a file beside the log: those that the seal proves, where it does."""
+    """Return the bytes of a segment's file other than the log, checked against the seal where it has a CRC."""
     seal = copy.seal
     if suffix == names.SEAL and seal is not None:
         return encode_seal(seal, sums.table)
@@ -100,13 +100,13 @@ def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segmen
     proofs = {names.OFFSET_INDEX: seal.offset_index_crc, names.TIME_INDEX: seal.time_index_crc} if seal else {}
     if suffix not in proofs or crc32c(data) == proofs[suffix]:
         return data
-    # An index is advice: one that is damaged is rebuilt from the log, as any reader would do.
+    # A damaged index is rebuilt from the log, as a reader would do.
     state.finish_times()
     rebuilt = bytes(state.offset_table if suffix == names.OFFSET_INDEX else state.time_table)
     if crc32c(rebuilt) != proofs[suffix]:
         check_unchanged(segment)
         raise CorruptionError(
-            "the index is not the one that was sealed; rebuild it with seeklog reindex and archive again",
+            "the rebuilt index differs from the sealed one; run `seeklog reindex` on the source and archive again",
             path=path,
         )
     return rebuilt
@@ -115,36 +115,36 @@ def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segmen
 def _put(
     copy: Copy, suffix: str, size: int, parts: Callable[[], Iterator[bytes]], depot: Depot, rules: Rules
 ) -> StoredFile:
-    """Put one file into the archive, unless it is there, and return its size and CRC once they are proved."""
+    """Copy one file to the archive unless it is there already. Return its size and CRC after verification."""
     name = f"{copy.stem}{suffix}"
     path = f"{copy.partition}/{name}"
-    left_size = copy.found.get(name)
+    left_size = copy.leftovers.get(name)
     if left_size is not None:
         crc, prefix = _checksums(parts(), left_size)
         left = _checksum(depot.read(path))
         if left == crc and left_size == size:
             return StoredFile(size, crc)
-        # Half a copy, as a kill leaves it where files are not shown whole, begins as the file does.
+        # A partial copy, as a kill leaves it in a directory, is a prefix of the file.
         if left_size >= size or left != prefix:
             raise ArchiveMismatch(
-                f"{depot.location}/{path} is there, named by no manifest, and is another file (CRC {left:08x}, not "
-                f"{crc:08x}); {ELSEWHERE}"
+                f"{depot.location}/{path} exists, is not in the manifest, and differs from the source (CRC {left:08x}, "
+                f"not {crc:08x}); {ELSEWHERE}"
             )
     meter = Meter()
     try:
         depot.put(path, meter.passing(parts()), is_new=left_size is None)
     except FileExistsError as error:
-        # Somebody else archives there, too. The same bytes are as good as ours.
+        # Another process is archiving to the same location. The same bytes are as good as ours.
         crc = _checksum(parts())
         if _checksum(depot.read(path)) != crc:
             raise ArchiveMismatch(
-                f"{depot.location}/{path} was put there by somebody else meanwhile, and is another file; archive again"
+                f"{depot.location}/{path} was just written by another process, and it differs; archive again"
             ) from error
         return StoredFile(size, crc)
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        # A store that speaks S3 and knows no conditions for a write.
+        # An S3-compatible store without conditional writes.
         meter = Meter()
         depot.put(path, meter.passing(parts()))
     _check_arrived(path, meter, depot, rules)
@@ -163,10 +163,10 @@ def _check_arrived(path: str, sent: Meter, depot: Depot, rules: Rules) -> None:
         if crc == sent.crc:
             return
         what = f"the CRC {crc:08x}, not {sent.crc:08x}"
-    # It lies under the name of a good one: the next archiving would take it for somebody else's file.
+    # Remove it, or the next archiving would take it for a file of another source.
     depot.remove(path)
     raise CorruptionError(
-        f"what was copied there has {what} when it is read back; archive again. The manifest is as it was",
+        f"the copy has {what} when read back; archive again. The manifest is unchanged",
         path=f"{depot.location}/{path}",
     )
 
@@ -176,7 +176,7 @@ def _checksum(parts: Iterable[bytes]) -> int:
 
 
 def _checksums(parts: Iterable[bytes], prefix_size: int) -> tuple[int, int]:
-    """Return the CRC of all bytes, and of the first `prefix_size` of them."""
+    """Return the CRC of all bytes, and the CRC of the first `prefix_size` bytes."""
     crc = prefix = 0
     left = prefix_size
     for part in parts:

@@ -1,16 +1,16 @@
-"""The manifest of an archive: what has been copied there, to the byte.
+"""The manifest of an archive: every file that was copied, with its size and CRC.
 
 `seeklog-archive.json`, in the root of an archive, is one JSON object:
 
     format     "seeklog-archive"
     version    1
     crc32c     8 hex digits: the CRC-32C of `content` as JSON with sorted keys and no spaces
-    content    complete     false from before the first file is copied until the first archiving has ended
+    content    complete     false from before the first copy until the first archiving is finished
                replaced     paths that earlier manifests named and this one does not; the next archiving removes them
-               topics       what there is, and what is known to be missing; see `Manifest`
+               topics       the topics with their segments, and the gaps between these; see `Manifest`
 
-It is written last, whole, in the place of the one before. So whatever a kill leaves, the manifest names files that are
-all there; what it does not name does not count.
+It is replaced as a whole after the copies. So after a crash the manifest still names only complete files. Files that it
+does not name are not part of the archive.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from seeklog.record.framed import whole_number
 
 FORMAT: Final = "seeklog-archive"
 VERSION: Final = 1
-# What of a partition goes along with its segments.
+# Files of a partition that are copied besides its segments.
 PARTITION_FILES: Final = (names.PARTITION_METADATA, names.LEADER_EPOCHS)
 _SUFFIX: Final = re.compile(r"\.[a-z]+\Z", re.ASCII)
 _STEM: Final = re.compile(r"\d{20}(-[0-9a-f]{8})?\Z", re.ASCII)
 _REPLACED: Final = re.compile(r"([^/]+)/\d{20}(-[0-9a-f]{8})?\.[a-z]+\Z", re.ASCII)
-_DAMAGED: Final = "restore it from a copy, or archive to another place; nothing was changed"
+_DAMAGED: Final = "restore it from a copy, or archive to another location; nothing was changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StoredFile:
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a file that passes in parts."""
+    """Computes the size and CRC of a file that is read in parts."""
 
     size: int = 0
     crc: int = 0
@@ -67,13 +67,13 @@ class Meter:
 
     @property
     def file(self) -> StoredFile:
-        """What has passed."""
+        """The size and CRC so far."""
         return StoredFile(self.size, self.crc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEntry:
-    """One segment that was copied."""
+    """One segment in the archive."""
 
     base_offset: int
     next_offset: int
@@ -81,41 +81,41 @@ class SegmentEntry:
     batch_count: int
     max_timestamp_ms: int
     seal_bytes: bytes | None
-    """The head of its seal, so that it need not be fetched to be known; None: it has none: a broker wrote it."""
+    """The head of its seal, so that no request is needed for it. None for a segment of a broker, which has no seal."""
     stem: str
-    """What its files are called before their suffix: the base offset, and a CRC if another one had that name before."""
+    """The name of its files without suffix: the base offset, and a CRC if an earlier segment has used that name."""
     files: Mapping[str, StoredFile]
-    """By their suffixes."""
+    """Its files by their suffixes."""
 
     @property
     def log(self) -> StoredFile:
         return self.files[names.LOG]
 
     def seal(self) -> Seal | None:
-        """Return what the seal says."""
+        """Decode the head of the seal."""
         return None if self.seal_bytes is None else decode_seal(self.seal_bytes)
 
     def paths(self) -> dict[str, StoredFile]:
-        """Return its files by their names in the partition's directory."""
+        """Return the segment's files by their names in the partition's directory."""
         return {f"{self.stem}{suffix}": file for suffix, file in self.files.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEntry:
-    """One partition: its segments in order, and the files beside them."""
+    """One partition: its segments in offset order, and its other files."""
 
     partition: int
     log_start_offset: int
     epochs: tuple[tuple[int, int], ...] = ()
-    """Leader epochs: each with the offset that it begins at."""
+    """Leader epochs, each with its start offset."""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     segments: tuple[SegmentEntry, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
-    """What is known to be missing between segments: the first offset, and the end, where a segment begins."""
+    """Offsets known to be missing between segments: the first one, and the exclusive end, where a segment begins."""
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last segment: exclusive."""
+        """The offset after the last segment, exclusive."""
         return self.segments[-1].next_offset if self.segments else self.log_start_offset
 
     def paths(self) -> dict[str, StoredFile]:
@@ -126,7 +126,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEntry:
-    """One topic, with those of its partitions that have something to be archived."""
+    """One topic, with the partitions that have archived segments."""
 
     name: str
     topic_id: str
@@ -136,14 +136,14 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an archive holds."""
+    """The contents of an archive."""
 
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     is_complete: bool = True
     replaced: tuple[str, ...] = ()
 
     def replaced_stems(self, partition: TopicPartition) -> frozenset[str]:
-        """Return the stems of a partition's files that this manifest does not name any more."""
+        """Return the stems of a partition's files that are no longer named but not yet removed."""
         split = (path.partition("/") for path in self.replaced)
         return frozenset(name.partition(".")[0] for directory, _, name in split if directory == str(partition))
 
@@ -161,7 +161,7 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of the file."""
+    """Encode the file."""
     content = {
         "complete": manifest.is_complete,
         "replaced": list(manifest.replaced),
@@ -216,7 +216,7 @@ def _files_out(files: Mapping[str, StoredFile]) -> dict[str, Any]:
 
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
-    """Return what the bytes say, or raise `CorruptionError`. Names become paths, so each is checked."""
+    """Decode the file, or raise `CorruptionError`. Every name is checked, since it becomes a path."""
     try:
         document = json.loads(data)
         if document["format"] != FORMAT or type(document["version"]) is not int:
@@ -246,7 +246,7 @@ def _manifest_in(content: Mapping[str, Any]) -> Manifest:
 def _replaced_in(path: str) -> str:
     match = _REPLACED.match(path)
     if match is None or names.parse_partition_name(match[1]) is None:
-        raise ValueError(f"{path!r} is no file of a segment")
+        raise ValueError(f"{path!r} is not a file of a segment")
     return path
 
 
@@ -260,21 +260,21 @@ def _topic_in(entry: Mapping[str, Any]) -> TopicEntry:
     names.check_topic_name(topic.name)
     LogConfig().with_settings(topic.config)
     if not isinstance(topic.topic_id, str):
-        raise ValueError(f"the topic {topic.name!r} has an id that cannot be")
+        raise ValueError(f"the topic {topic.name!r} has an invalid id")
     return topic
 
 
 def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     segments = tuple(map(_segment_in, entry["segments"]))
     if any(first.next_offset > second.base_offset for first, second in pairwise(segments)):
-        raise ValueError("segments lie over each other")
+        raise ValueError("segments overlap")
     gaps = tuple((whole_number(first), whole_number(end)) for first, end in entry["gaps"])
     holes = {(first.next_offset, second.base_offset) for first, second in pairwise(segments)}
     if any(first >= end or (first, end) not in holes for first, end in gaps):
-        raise ValueError("it declares offsets to be missing where no segments enclose them")
+        raise ValueError("a gap is not between two segments")
     unknown = set(entry["files"]).difference(PARTITION_FILES)
     if unknown:
-        raise ValueError(f"{min(unknown)!r} is no file of a partition")
+        raise ValueError(f"{min(unknown)!r} is not a file of a partition")
     return PartitionEntry(
         partition=whole_number(entry["partition"], maximum=INT32_MAX),
         log_start_offset=whole_number(entry["log_start_offset"]),
@@ -299,7 +299,7 @@ def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
     if not _STEM.match(segment.stem) or int(segment.stem[:20]) != segment.base_offset:
         raise ValueError(f"{segment.stem!r} does not name the segment at {segment.base_offset}")
     if not all(map(_SUFFIX.match, segment.files)) or names.LOG not in segment.files:
-        raise ValueError(f"the files of the segment at {segment.base_offset} are not those of one")
+        raise ValueError(f"the files of the segment at {segment.base_offset} are not a segment's files")
     if segment.seal_bytes is not None and names.SEAL not in segment.files:
         raise ValueError(f"the segment at {segment.base_offset} has a seal that was not copied")
     if segment.next_offset < segment.base_offset:

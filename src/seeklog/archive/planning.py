@@ -1,8 +1,8 @@
-"""What an archiving has to copy: the sealed segments of a source held against the manifest of an archive.
+"""The plan of an archiving: the sealed segments of a source compared with the manifest of an archive.
 
-What does not fit together is refused here, before anything is written. Where compaction has rewritten a segment, and
-this is proved by what both hold (`replacement`), the new one gets a name of its own beside the old one, which the next
-archiving removes: readers that opened the archive before have that long.
+Every mismatch is refused here, before anything is written. If compaction has rewritten segments, which is proved by
+comparing records (`replacement`), the new segment gets a new name beside the old files. The next archiving removes
+these, so readers that have the archive open can use them until then.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from seeklog.topics.layout import partition_path, read_topic_id
 
 Verify = Literal["content", "size"]
 VERIFY: Final = ("content", "size")
-ELSEWHERE: Final = "archive to another place, or move that one aside; nothing was overwritten"
+ELSEWHERE: Final = "archive to another location, or move this archive aside; nothing was overwritten"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict an archiving is."""
+    """How strictly an archiving checks."""
 
     verify: Verify = "content"
     allow_gaps: bool = False
@@ -51,30 +51,30 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
-            raise UsageError(f"verify is one of {', '.join(VERIFY)}, not {self.verify!r}")
+            raise UsageError(f"verify must be one of {', '.join(VERIFY)}, not {self.verify!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One segment to copy, and what was known of it when that was planned. Picklable."""
+    """One segment to copy, as it was when it was planned. Picklable."""
 
     partition: TopicPartition
     directory: str
-    """Where it lies at the source."""
+    """The partition's directory at the source."""
     config: LogConfig
     base_offset: int
     size: int
     seal: Seal | None
     suffixes: tuple[str, ...]
     stem: str
-    """What its files are called in the archive."""
-    found: Mapping[str, int]
-    """Files of those names that are in the archive already, though no manifest names them, with their sizes."""
+    """The name of its files in the archive, without suffix."""
+    leftovers: Mapping[str, int]
+    """Files of those names that are already in the archive but not in its manifest, with their sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What becomes of one partition: entries that stay, and segments that are copied, in the order of their offsets."""
+    """The plan for one partition: entries that stay, and segments to copy, in offset order."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -82,14 +82,14 @@ class PartitionPlan:
     files: Mapping[str, bytes]
     steps: tuple[SegmentEntry | Copy, ...]
     gaps: frozenset[tuple[int, int]] = frozenset()
-    """What may be missing between segments, and is declared where it is."""
+    """Gaps that are allowed between segments. Those that exist are recorded in the manifest."""
 
     @property
     def copies(self) -> list[Copy]:
         return [step for step in self.steps if isinstance(step, Copy)]
 
     def entry(self, copied: Iterator[SegmentEntry]) -> PartitionEntry:
-        """Return what the manifest is to say once the copies have arrived."""
+        """Return the partition's entry for the manifest after the copies are done."""
         segments = tuple(next(copied) if isinstance(step, Copy) else step for step in self.steps)
         holes = ((first.next_offset, second.base_offset) for first, second in pairwise(segments))
         return PartitionEntry(
@@ -104,11 +104,11 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be done, and the manifest that it was decided by."""
+    """The segments to copy, and the manifest from which that was decided."""
 
     manifest: Manifest
     version: Version | None
-    """The manifest's file. None: there is none yet."""
+    """The current version of the manifest's file, or None if it does not exist."""
     topics: tuple[SourceTopic, ...]
     partitions: tuple[PartitionPlan, ...]
 
@@ -118,40 +118,42 @@ class Plan:
 
 
 def plan_archive(source: Source, depot: Depot, rules: Rules) -> Plan:
-    """Decide what is to be copied. Nothing is written; what does not fit together is refused."""
+    """Decide what to copy. Writes nothing. Raises `ArchiveMismatch` if the source does not match the archive."""
     version = depot.version(names.ARCHIVE)
-    manifest = check_place(depot, version)
+    manifest = check_target(depot, version)
     plans: list[PartitionPlan] = []
-    for each in source.topics:
-        name, topic_id = each.topic.name, each.topic.topic_id
+    for source_topic in source.topics:
+        name, topic_id = source_topic.topic.name, source_topic.topic.topic_id
         known = manifest.topics.get(name)
         if known is not None and known.topic_id != topic_id:
             raise ArchiveMismatch(
-                f"topic {name!r} was recreated: its id is {topic_id}, and that of the one in {depot.location} is "
-                f"{known.topic_id}; {ELSEWHERE}"
+                f"topic {name!r} was recreated: its id is {topic_id}, and in {depot.location} it is {known.topic_id}; "
+                f"{ELSEWHERE}"
             )
-        for number in each.topic.partitions:
+        for number in source_topic.topic.partitions:
             partition = TopicPartition(name, number)
             entry = known.partitions.get(number) if known is not None else None
-            planner = _Planner(source, each, partition, depot, rules, entry, manifest.replaced_stems(partition))
+            planner = _Planner(source, source_topic, partition, depot, rules, entry, manifest.replaced_stems(partition))
             plans.append(planner.plan())
     return Plan(manifest=manifest, version=version, topics=tuple(source.topics), partitions=tuple(plans))
 
 
-def check_place(depot: Depot, version: Version | None) -> Manifest:
-    """Return what an archive holds; refuse a place that has other things in it."""
+def check_target(depot: Depot, version: Version | None) -> Manifest:
+    """Return the manifest of an archive. Refuse a location with other files."""
     if version is not None:
         return decode_manifest(version.data, path=f"{depot.location}/{names.ARCHIVE}")
     own = (names.ARCHIVE, names.ARCHIVE_LOCK)
     strangers = [name for name in depot.sizes("") if name not in own and not name.endswith(names.TEMPORARY)]
     if strangers:
-        raise ArchiveMismatch(f"{depot.location} is no archive and not empty: it holds {min(strangers)!r}; {ELSEWHERE}")
+        raise ArchiveMismatch(
+            f"{depot.location} is not an archive and not empty: it holds {min(strangers)!r}; {ELSEWHERE}"
+        )
     return Manifest()
 
 
 @dataclass(slots=True)
 class _Planner:
-    """Plans one partition: puts the segments of the source to those that the archive has."""
+    """Plans one partition: compares the segments of the source with those of the archive."""
 
     source: Source
     topic: SourceTopic
@@ -159,15 +161,15 @@ class _Planner:
     depot: Depot
     rules: Rules
     known: PartitionEntry | None
-    lately: frozenset[str]
-    """The stems of segments that were replaced: readers may still want their files."""
+    replaced_stems: frozenset[str]
+    """The stems of replaced segments. Readers may still use their files."""
     old: tuple[SegmentEntry, ...] = ()
-    there: Mapping[str, int] = field(default_factory=dict)
-    """The files that the archive has of the partition, with their sizes."""
+    stored_sizes: Mapping[str, int] = field(default_factory=dict)
+    """The partition's files in the archive, with their sizes."""
     crcs: dict[int, int] = field(default_factory=dict)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.partition} in {self.depot.location}"
 
     @property
@@ -175,10 +177,10 @@ class _Planner:
         return self.topic.config.compacts
 
     def plan(self) -> PartitionPlan:
-        """Decide what becomes of the partition."""
+        """Plan the partition."""
         known = self.known
         self.old = known.segments if known is not None else ()
-        self.there = self.depot.sizes(str(self.partition))
+        self.stored_sizes = self.depot.sizes(str(self.partition))
         files, directory = self.source.files, partition_path(self.source.root, self.partition)
         checkpoint = read_checkpoint(files, directory) or self.topic.inherited.get(self.partition.partition)
         shared = Shared(files, directory, self.topic.config, writable=False)
@@ -192,7 +194,7 @@ class _Planner:
             name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing
         }
         epochs = _epochs(files, directory, checkpoint)
-        # After all that was read: whoever finds the topic's own directory here has read nothing of another.
+        # After all reads: if the directory still belongs to the topic now, every byte read did, too.
         _check_same_topic(self.topic.topic, read_topic_id(files, directory), directory)
         start = checkpoint.log_start_offset if checkpoint is not None else 0
         first = steps[0].base_offset if steps else 0
@@ -207,7 +209,7 @@ class _Planner:
         )
 
     def merge(self, sealed: Sequence[Segment], suffixes: Mapping[int, tuple[str, ...]]) -> list[SegmentEntry | Copy]:
-        """Return what stays of the archive and what is copied of the source; refuse what does not fit together."""
+        """Return the entries that stay and the segments to copy. Refuse a mismatch."""
         first = sealed[0].base_offset if sealed else INT64_MAX
         before = [entry for entry in self.old if entry.base_offset < first]
         since = {entry.base_offset: entry for entry in self.old if entry.base_offset >= first}
@@ -222,50 +224,53 @@ class _Planner:
                 steps.append(self._copy(segment, self._free_stem(segment), suffixes[segment.base_offset]))
                 continue
             del since[segment.base_offset]
-            is_lost = any(self.there.get(name) != file.size for name, file in entry.paths().items())
+            is_lost = any(self.stored_sizes.get(name) != file.size for name, file in entry.paths().items())
             steps.append(self._copy(segment, entry.stem, suffixes[segment.base_offset]) if is_lost else entry)
         self._check_stored(
             [step for step in steps if isinstance(step, SegmentEntry)] if self.rules.repair else self.old
         )
-        # Files beside a log prove nothing of it: an entry whose log is there is compared, whatever else is lost.
-        replaced = [entry for entry in since.values() if self.there.get(f"{entry.stem}{names.LOG}") == entry.log.size]
+        # Only the log proves the records. An entry whose log is there is compared, even if other files are lost.
+        replaced = [
+            entry for entry in since.values() if self.stored_sizes.get(f"{entry.stem}{names.LOG}") == entry.log.size
+        ]
         self._check_replaced(replaced, replacing)
         return steps
 
     def gap_before(self, sealed: Sequence[Segment]) -> list[tuple[int, int]]:
-        """Return the offsets that are missing between what the archive has and the source's first segment."""
+        """Return the gap between the archive's segments and the source's first segment, if there is one."""
         first = sealed[0].base_offset if sealed else 0
         before = [entry for entry in self.old if entry.base_offset < first]
-        # Where the archive has the first one, too, what is missing before it was decided when that was copied.
+        # If the archive has that segment too, the gap before it was accepted when it was copied.
         if not before or before[-1].next_offset >= first or any(entry.base_offset == first for entry in self.old):
             return []
         return [(before[-1].next_offset, first)]
 
     def _check_follows(self, before: Sequence[SegmentEntry], sealed: Sequence[Segment]) -> None:
-        # Compaction joins segments and divides none: also in a compacted log no new one begins inside of an old one.
+        # Compaction merges segments and never splits them, so a new one cannot begin inside an old one.
         bases = [entry.base_offset for entry in self.old]
         for base_offset in (segment.base_offset for segment in sealed):
             at = bisect_left(bases, base_offset)
             if at and self.old[at - 1].next_offset > base_offset:
                 raise ArchiveMismatch(
-                    f"{self.place} holds offset {base_offset} inside of another segment, and the source begins one "
-                    f"there: its log was cut, or is another one; {ELSEWHERE}"
+                    f"{self.location} holds offset {base_offset} inside another segment, and the source has a segment "
+                    f"that begins there: the source's log was truncated, or is another log; {ELSEWHERE}"
                 )
-        # A broker's cleaner may leave out the last offsets of a segment: nothing tells them from lost ones.
+        # A broker's cleaner may remove the last offsets of a segment. They cannot be distinguished from lost ones.
         is_lawful = self.rules.allow_gaps or (self.compacts and bool(before) and before[-1].seal_bytes is None)
         for end, first in () if is_lawful else self.gap_before(sealed):
             raise ArchiveMismatch(
-                f"{self.place} ends before offset {end}, and the source begins at {first}: what is between was "
-                "deleted before it was archived. Archive to another place, or with allow_gaps=True; nothing was changed"
+                f"{self.location} ends before offset {end}, and the source begins at {first}: the records between were "
+                "deleted before they were archived. Archive to another location, or with allow_gaps=True; nothing was "
+                "changed"
             )
 
     def _check_covers(self, since: Mapping[int, SegmentEntry], sealed: Sequence[Segment]) -> None:
-        """Refuse an archive that is ahead of the source, or differs from it where nobody compacts."""
+        """Refuse an archive that is ahead of the source, or that differs from a source without compaction."""
         end = max((entry.next_offset for entry in since.values()), default=0)
         if since and sealed[-1].next_offset < end:
             raise ArchiveMismatch(
-                f"{self.place} holds offsets up to {end - 1}, and the source's sealed segments end before "
-                f"{sealed[-1].next_offset}: its log was cut, or is another one; {ELSEWHERE}"
+                f"{self.location} holds offsets up to {end - 1}, and the source's sealed segments end before "
+                f"{sealed[-1].next_offset}: the source's log was truncated, or is another log; {ELSEWHERE}"
             )
         if self.compacts:
             return
@@ -273,11 +278,11 @@ class _Planner:
         for base_offset, entry in since.items():
             if base_offset not in segments:
                 raise ArchiveMismatch(
-                    f"{self.place} holds a segment at offset {base_offset}, and the source none there"
+                    f"{self.location} holds a segment at offset {base_offset}, and the source does not; {ELSEWHERE}"
                 )
             if not self._is_same(entry, segments[base_offset]):
                 raise ArchiveMismatch(
-                    f"{self.place}: the segment at offset {base_offset} is not the one that the source has (there "
+                    f"{self.location}: the segment at offset {base_offset} differs from the source's (there "
                     f"{entry.log.size} bytes, CRC {entry.log.crc:08x}); {ELSEWHERE}"
                 )
 
@@ -286,22 +291,22 @@ class _Planner:
 
     def _crc(self, segment: Segment) -> int:
         if segment.base_offset not in self.crcs:
-            # Without a seal only its bytes tell.
+            # Without a seal, compute the CRC from the bytes.
             seal = segment.seal
             self.crcs[segment.base_offset] = seal.log_crc if seal is not None else segment.scan_all().crc
         return self.crcs[segment.base_offset]
 
     def _free_stem(self, segment: Segment) -> str:
-        """Return a name for the files of a new segment that no reader takes for another one's."""
+        """Return a name for a new segment's files that no reader takes for those of another segment."""
         own = names.segment_name(segment.base_offset, "")
-        is_taken = own in self.lately or any(own == entry.stem for entry in self.old)
-        # A file that no manifest names was copied in vain, before the segment was compacted once more.
-        if is_taken or (self.compacts and f"{own}{names.LOG}" in self.there):
+        is_taken = own in self.replaced_stems or any(own == entry.stem for entry in self.old)
+        # A file that is not in the manifest is a leftover from before the segment was compacted again.
+        if is_taken or (self.compacts and f"{own}{names.LOG}" in self.stored_sizes):
             return f"{own}-{self._crc(segment):08x}"
         return own
 
     def _copy(self, segment: Segment, stem: str, suffixes: tuple[str, ...]) -> Copy:
-        # The seal may have come, or gone, since the files were listed.
+        # The seal may have appeared or disappeared since the files were listed.
         beside = tuple(suffix for suffix in suffixes if suffix != names.SEAL)
         return Copy(
             partition=self.partition,
@@ -312,22 +317,24 @@ class _Planner:
             seal=segment.seal,
             suffixes=beside if segment.seal is None else (*beside, names.SEAL),
             stem=stem,
-            found={name: size for name, size in self.there.items() if name.rpartition(".")[0] == stem and size >= 0},
+            leftovers={
+                name: size for name, size in self.stored_sizes.items() if name.rpartition(".")[0] == stem and size >= 0
+            },
         )
 
     def _check_stored(self, segments: Iterable[SegmentEntry]) -> None:
-        """Hold the files of the archive, by their sizes, against its manifest."""
+        """Check the sizes of the archive's files against its manifest."""
         for name, file in ((name, file) for segment in segments for name, file in segment.paths().items()):
-            if self.there.get(name) != file.size:
-                found = f"has {self.there[name]} bytes there" if name in self.there else "is not there"
+            if self.stored_sizes.get(name) != file.size:
+                found = f"has {self.stored_sizes[name]} bytes there" if name in self.stored_sizes else "is missing"
                 raise CorruptionError(
-                    f"the manifest names it with {file.size} bytes, but it {found}; archive with repair=True to copy "
-                    "it again from a source that still has it. Nothing was changed",
+                    f"the manifest has it with {file.size} bytes, but it {found}; archive with repair=True to copy it "
+                    "again from a source that still has it. Nothing was changed",
                     path=f"{self.depot.location}/{self.partition}/{name}",
                 )
 
     def _check_replaced(self, replaced: Sequence[SegmentEntry], replacing: Sequence[Segment]) -> None:
-        """Refuse to replace segments of the archive by anything but what compaction has left of them."""
+        """Refuse to replace segments of the archive by anything but their compaction."""
         if not replaced:
             return
         directory = partition_path(self.source.root, self.partition)
@@ -335,8 +342,8 @@ class _Planner:
         check_compacted(
             (record for entry in replaced for record in self._archived_records(entry)),
             between(bounds, (record for segment in replacing for record in self._source_records(segment))),
-            lost=read_losses(self.source.files, directory, advice="Archive to another place; nothing was changed."),
-            place=self.place,
+            lost=read_losses(self.source.files, directory, advice="Archive to another location; nothing was changed."),
+            location=self.location,
         )
 
     def _source_records(self, segment: Segment) -> Iterator[Record]:
@@ -344,7 +351,7 @@ class _Planner:
         return records_in(parts, limit=self.topic.config.max_decompressed_bytes)
 
     def _archived_records(self, entry: SegmentEntry) -> Iterator[Record]:
-        """Yield the records of an archived segment; raise if it is not the one that the manifest names."""
+        """Yield the records of an archived segment. Raise `CorruptionError` if it differs from the manifest."""
         name = f"{self.partition}/{entry.stem}{names.LOG}"
         meter = Meter()
         try:
@@ -354,14 +361,14 @@ class _Planner:
             raise error.located(f"{self.depot.location}/{name}") from error
         if meter.file != entry.log:
             raise CorruptionError(
-                f"it has {meter.size} bytes and the CRC {meter.crc:08x}, and the manifest names it with "
-                f"{entry.log.size} and {entry.log.crc:08x}; archive to another place. Nothing was changed",
+                f"it has {meter.size} bytes and the CRC {meter.crc:08x}, and the manifest has {entry.log.size} bytes "
+                f"and {entry.log.crc:08x}; archive to another location. Nothing was changed",
                 path=f"{self.depot.location}/{name}",
             )
 
 
 def _suffixes(listing: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """Return which files each segment has, those of a broker and of later versions among them."""
+    """Return the suffixes of each segment's files, including those of a broker and of later versions."""
     found: dict[int, tuple[str, ...]] = {}
     for base_offset, suffix in filter(None, map(names.parse_segment_name, sorted(listing))):
         if suffix != names.TORN:
@@ -376,9 +383,9 @@ def _epochs(files: Files, directory: str, checkpoint: Checkpoint | None) -> tupl
 
 
 def _check_same_topic(topic: Topic, found: str, directory: str) -> None:
-    """Refuse a partition of a topic that was recreated since the topics were listed."""
+    """Raise `ArchiveMismatch` for a partition whose topic was recreated since the topics were listed."""
     if are_different(topic.topic_id, found):
         raise ArchiveMismatch(
-            f"topic {topic.name!r} was recreated while it was archived: it was {topic.topic_id} at first, and "
-            f"{directory} is of {found}. Archive again; nothing was overwritten"
+            f"topic {topic.name!r} was recreated during archiving: its id was {topic.topic_id}, and {directory} has "
+            f"{found}. Archive again; nothing was overwritten"
         )

@@ -1,8 +1,8 @@
-"""The files of an archive, as its manifest has them.
+"""The files of an archive, as listed in its manifest.
 
-The manifest is the directory: what it does not name is not there, and names, sizes, seals and configurations are known
-without a request. A segment that took another's place, because compaction had rewritten it, is stored under a name of
-its own; here it has the name that a segment has. Checkpoint and catalog are made of the manifest.
+The manifest is the directory: a file that it does not name does not exist. Names, sizes, seals, and configurations are
+known without a request. A segment that replaced a compacted one is stored under another name; here it appears under its
+usual name. The checkpoint and the catalog are derived from the manifest.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a store's files lie, to be read in another process. Small, and picklable; secrets are not shown."""
+    """Where a store's files are, for another process that reads them. Small and picklable; `repr` hides secrets."""
 
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     stored: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Files that lie under other names than they should have."""
+    """Files stored under other names: their path in the archive by their usual path."""
 
     def files(self) -> Files:
-        """Return the door to them. Nothing is asked yet."""
+        """Return access to the files. Makes no request."""
         files = RemoteFiles(self.root, storage_options=self.storage_options) if names.is_url(self.root) else OsFiles()
         return StoredFiles(files, self.stored) if self.stored else files
 
 
 class StoredFiles(ReadOnlyFiles):
-    """Files of which some lie under other names."""
+    """Files of which some are stored under other names."""
 
     def __init__(self, inner: Files, stored: Mapping[str, str]) -> None:
         self.inner = inner
@@ -93,7 +93,7 @@ class StoredFiles(ReadOnlyFiles):
 
 
 class ArchivedFiles(StoredFiles):
-    """What a manifest names, for reading."""
+    """The files that a manifest names, read-only."""
 
     def __init__(self, inner: Files, root: str, manifest: Manifest) -> None:
         self._root = root
@@ -103,12 +103,12 @@ class ArchivedFiles(StoredFiles):
         for topic in manifest.topics.values():
             for number, partition in topic.partitions.items():
                 path = partition_path(root, TopicPartition(topic.name, number))
-                self._take_in(path, partition, stored)
+                self._add_partition(path, partition, stored)
                 if isinstance(inner, RemoteFiles):
                     inner.know(path, {name: file.size for name, file in partition.paths().items()})
         super().__init__(inner, stored)
 
-    def _take_in(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
+    def _add_partition(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
         sizes = self._sizes[path] = {name: file.size for name, file in partition.files.items()}
         for segment in partition.segments:
             for suffix, file in segment.files.items():
@@ -160,7 +160,7 @@ class ArchivedFiles(StoredFiles):
         return size
 
     def status(self, path: str) -> FileStatus:
-        # A copy does not change, so it need not be asked which file it is.
+        # An archived file never changes, so its identity need not be checked.
         return FileStatus(self.file_size(path), (0, 0))
 
     def status_of(self, handle: int) -> FileStatus:
@@ -168,23 +168,23 @@ class ArchivedFiles(StoredFiles):
 
 
 def open_archive(files: Files, root: str) -> Files:
-    """Return the files of an archive, or `files` as they are if there is none at `root`."""
+    """Return the files of an archive, or `files` unchanged if there is no archive at `root`."""
     manifest = read_manifest(files, root)
     if manifest is None:
         return files
     if not manifest.is_complete:
-        raise NotALog(f"{root} is an archive that has only been begun; archive to it again to complete it")
+        raise NotALog(f"{root} is an incomplete archive; archive to it again to complete it")
     return ArchivedFiles(files, root, manifest)
 
 
 def read_manifest(files: Files, root: str) -> Manifest | None:
-    """Return what an archive holds, or None if there is none at `root`."""
+    """Return an archive's manifest, or None if there is no archive at `root`."""
     path = f"{root}/{names.ARCHIVE}"
     try:
         data = files.read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    # Loaded where there is an archive, and by nobody else: it would cost every import some milliseconds.
+    # Imported only for archives: it would add milliseconds to `import seeklog`.
     from seeklog.archive.manifest import decode_manifest
 
     return decode_manifest(data, path=path)
@@ -218,7 +218,7 @@ def _checkpoint(partition: PartitionEntry) -> Checkpoint:
 
 
 def _contiguous_from(segments: tuple[SegmentEntry, ...]) -> int:
-    """Return the offset from which on no gap between batches is lawful."""
+    """Return the offset from which on there are no gaps between batches."""
     found = INT64_MAX
     for segment in reversed(segments):
         seal = segment.seal()
@@ -229,7 +229,7 @@ def _contiguous_from(segments: tuple[SegmentEntry, ...]) -> int:
 
 
 def _closed(segment: SegmentEntry) -> SavedState | None:
-    """Return what a clean close would have noted of a sealed segment; what only a writer needs is left at zero."""
+    """Return the state of a sealed segment as after a clean close. Fields that only a writer needs are zero."""
     seal = segment.seal()
     if seal is None:
         return None

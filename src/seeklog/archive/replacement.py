@@ -1,9 +1,9 @@
-"""Whether what a source has in the place of archived segments is what compaction has left of them.
+"""Checks that a segment of the source is a compaction of archived segments, before it replaces them.
 
-Compaction takes records away, and does nothing else. So each record that the source has among the offsets of an
-archived segment must be in that one, too: else the log was cut, and written otherwise. And a record that a repair has
-given up is gone for another reason: there the archive may have the last copy. One case is not told from compaction: a
-log that was cut, and of which compaction then took all that was written at the old offsets.
+Compaction only removes records. So every record of the source within the offsets of archived segments must be in these
+segments, too; otherwise the log was truncated and written again. A record that a repair has given up is missing for
+another reason, and the archive may hold its last copy. One case cannot be distinguished from compaction: a truncated
+log from which compaction then removed everything written at the old offsets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from seeklog.record.record import Record
 
 
 def check_compacted(
-    archived: Iterable[Record], kept: Iterable[Record], *, lost: Sequence[tuple[int, int]], place: str
+    archived: Iterable[Record], kept: Iterable[Record], *, lost: Sequence[tuple[int, int]], location: str
 ) -> None:
-    """Raise `ArchiveMismatch` unless compaction may have made `kept` of `archived`, both in the order of offsets."""
+    """Raise `ArchiveMismatch` unless `kept` can be a compaction of `archived`. Both are in offset order."""
     sides = heapq.merge(
         ((record.offset, False, record) for record in archived),
         ((record.offset, True, record) for record in kept),
@@ -32,20 +32,20 @@ def check_compacted(
         found = {is_kept: record for _, is_kept, record in group}
         if True in found and found.get(False) != found[True]:
             raise ArchiveMismatch(
-                f"{place}: the record at offset {offset} is not the one that the source has, and compaction changes "
-                "none: its log was cut and written otherwise, or is another one; archive to another place, or move "
-                "that one aside; nothing was overwritten"
+                f"{location}: the record at offset {offset} differs from the source's, and compaction changes no "
+                "records: the source's log was truncated and written again, or is another log; archive to another "
+                "location, or move this archive aside; nothing was overwritten"
             )
         if True not in found and any(first <= offset < end for first, end in lost):
             raise ArchiveMismatch(
-                f"{place} holds offset {offset}, which a repair of the source has given up: that may be the last copy. "
-                f"Copy the segment back from there, and remove {names.LOSSES} at the source; or archive to another "
-                "place. Nothing was overwritten"
+                f"{location} holds offset {offset}, which a repair of the source has given up: this may be the last "
+                f"copy. Copy the segment back from there, and remove {names.LOSSES} at the source; or archive to "
+                "another location. Nothing was overwritten"
             )
 
 
 def between(bounds: Iterable[tuple[int, int]], records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records whose offsets lie within bounds, each a first offset and an end; all are in order."""
+    """Yield the records within bounds, each a first offset and an end. Bounds and records are in offset order."""
     ahead = iter(bounds)
     first, end = next(ahead)
     for record in records:
@@ -59,7 +59,7 @@ def between(bounds: Iterable[tuple[int, int]], records: Iterable[Record]) -> Ite
 
 
 def records_in(parts: Iterable[bytes], *, limit: int) -> Iterator[Record]:
-    """Yield the records of the batches that the parts of a segment make up, every CRC checked."""
+    """Yield the records of a segment that is read in parts. Every CRC is checked."""
     rest = b""
     for part in parts:
         rest += part

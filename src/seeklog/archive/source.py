@@ -1,7 +1,7 @@
-"""The source of an archiving: which segments of it will not change, and their bytes, checked on the way.
+"""The source of an archiving: the segments that will not change any more, and their bytes, checked as they are read.
 
-Nothing is locked or changed, and another process may write the source meanwhile. A segment that retention deletes, or
-that compaction replaces, raises `SourceChanged`: its partition is planned again.
+Nothing is locked or changed, and another process may write the source meanwhile. If retention deletes a segment, or
+compaction replaces it, `SourceChanged` is raised and its partition is planned again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from seeklog.log.side import Checkpoint, PageSums, read_seal
 from seeklog.record.segment_state import SegmentState
 from seeklog.topics.catalog import Topic
 
-# Putting a compacted segment in its place takes no longer than this, even on a busy disk.
+# Compaction swaps a segment in within this time, even on a busy disk.
 SWAP_WAIT_S: Final = 2.0
 SWAP_PAUSE_S: Final = 0.02
 
 
 class SourceTopic(NamedTuple):
-    """A topic to archive: its configuration, and what the checkpoints in the root say of its partitions."""
+    """A topic to archive: its configuration, and its partitions' values in the root's checkpoints."""
 
     topic: Topic
     config: LogConfig
@@ -35,7 +35,7 @@ class SourceTopic(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What an archiving copies: topics of the store at `root`."""
+    """The store and topics to archive."""
 
     files: Files
     root: str
@@ -53,11 +53,12 @@ class SourceChanged(Exception):
 def list_sealed(
     shared: Shared, checkpoint: Checkpoint | None, clock: Clock, *, archived_end: int
 ) -> tuple[list[str], list[Segment]]:
-    """Return the names in a partition's directory, and the segments that will not change, of one moment.
+    """Return the names in a partition's directory, and the segments that will not change, as of one moment.
 
-    While compaction puts a segment in its place, that segment is not settled, though those after it are. The segments
-    before it are no state that the log ever had: a key whose newer record comes later may be gone from them. Where
-    nobody compacts, a crash may have taken a seal: then the segments before will do, unless the archive has more.
+    While compaction swaps a segment in, that segment is unsettled, though later ones may be settled. Archiving only the
+    earlier segments would not match any state of the log: they may lack a key whose newer record comes later. Without
+    compaction, an unsettled segment may have lost its seal in a crash; then the segments before it are enough, unless
+    the archive already has more.
     """
     deadline = clock.monotonic() + SWAP_WAIT_S
     while True:
@@ -70,9 +71,9 @@ def list_sealed(
             return listing, sealed
         if clock.monotonic() >= deadline:
             raise NotAccessible(
-                f"{unsettled.path} is being put in the place of others, or has lost its seal. If no writer is at work "
-                "there, a crash has ended one: let a writer open the partition once, which mends it (seeklog compact), "
-                "and archive again. Nothing was changed"
+                f"{unsettled.path} is being swapped in by compaction, or has lost its seal. If no writer is running, a "
+                "crash interrupted one: run `seeklog compact`, or open the partition for writing, to repair it, then "
+                "archive again. Nothing was changed"
             )
         clock.sleep(SWAP_PAUSE_S)
 
@@ -80,9 +81,9 @@ def list_sealed(
 def _settled(
     shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None
 ) -> tuple[list[Segment], Segment | None]:
-    """Return the segments that will not change, and the first one after them that is about to.
+    """Return the segments that will not change, and the unsettled one after them, if there is one.
 
-    That one is being replaced, or has no seal although a later segment has one.
+    An unsettled segment is being replaced, or has no seal although a later segment has one.
     """
     start = checkpoint.log_start_offset if checkpoint is not None else 0
     while len(segments) > 1 and segments[1].base_offset <= start:
@@ -99,8 +100,8 @@ def _settled(
             if seal is not None and not is_last:
                 return settled, rolled
             continue
-        # A segment is sealed with the sync after it was rolled. What lies at a URL is not written any more, and all
-        # that a manifest names is as it will be.
+        # A rolled segment is sealed by the next sync. Files at a URL are never written again, and every segment in a
+        # manifest is final.
         is_open = (is_ours or is_last) and seal is None and not isinstance(shared.files, ArchivedFiles)
         if is_open or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
             rolled = segment
@@ -117,7 +118,7 @@ def _settled(
 
 
 def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -> bool:
-    """Tell whether a crash took the records between two segments: the next recovery cuts off the later one.
+    """Return whether a crash lost the records between two segments. The next recovery then cuts off the later one.
 
     Raises `LostRecords` if the missing records had been synced.
     """
@@ -137,7 +138,7 @@ def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -
 
 
 def log_parts(segment: Segment, state: SegmentState, sums: PageSums) -> Iterator[bytes]:
-    """Yield a segment's bytes as their batches are checked; damage is raised before its bytes are yielded."""
+    """Yield a segment's bytes after checking their batches. Damage is raised before its bytes are yielded."""
     contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
     with source_file(segment.path):
         try:
@@ -152,7 +153,7 @@ def log_parts(segment: Segment, state: SegmentState, sums: PageSums) -> Iterator
 
 
 def check_unchanged(segment: Segment) -> None:
-    """Raise `SourceChanged` for a segment that was replaced, or is about to be: it is not damaged."""
+    """Raise `SourceChanged` for a segment that was replaced or is being replaced: it is not damaged."""
     files, directory = segment.shared.files, segment.shared.directory
     with source_file(segment.path):
         is_same = (
@@ -166,15 +167,15 @@ def check_unchanged(segment: Segment) -> None:
 
 @contextlib.contextmanager
 def source_file(path: str) -> Iterator[None]:
-    """Raise `SourceChanged` for a file of the source that is gone. One may be missing in the archive, too."""
+    """Raise `SourceChanged` for a missing file of the source, unlike for one of the archive."""
     try:
         yield
     except FileNotFoundError as error:
-        raise SourceChanged(f"{path} is gone") from error
+        raise SourceChanged(f"{path} was deleted") from error
 
 
 def _check_whole(segment: Segment, state: SegmentState) -> None:
-    """Refuse a segment that is damaged, cut short, or not the one that its seal proves."""
+    """Raise an error for a segment that is damaged, truncated, or different from its seal."""
     seal = segment.seal
     is_sealed = seal is not None and (seal.size, seal.log_crc) == (state.size, state.crc)
     if not is_sealed:
@@ -183,12 +184,12 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
         raise state.problem.located(segment.path)
     if state.size != segment.size:
         raise LostRecords(
-            f"the last batch is not whole: {state.size} of {segment.size} bytes are. Nothing of it was archived",
+            f"the last batch is incomplete: {state.size} of {segment.size} bytes are valid. It was not archived",
             path=segment.path,
             position=state.size,
         )
     if seal is not None and not is_sealed:
         raise CorruptBatch(
-            f"its CRC is {state.crc:08x}, and it was sealed with {seal.log_crc:08x}. Nothing of it was archived",
+            f"its CRC is {state.crc:08x}, and its seal has {seal.log_crc:08x}. The segment was not archived",
             path=segment.path,
         )
