@@ -68,7 +68,7 @@ def write_cluster(root: Path, config: dict[str, dict[str, str]], *, without: tup
 
 def test_a_store_that_no_broker_had_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "store")
-    with pytest.raises(HandoverRefused, match="no broker has had it"):
+    with pytest.raises(HandoverRefused, match="no broker has used it"):
         plan_back(LocalStore(str(tmp_path / "store")))
 
 
@@ -118,7 +118,7 @@ def test_an_end_that_was_cut_and_segments_that_were_compacted_are_reported(root:
 
     assert ("compacted", "payments", 1, "1 segment") in found
     (cut,) = [detail for action, _, _, detail in found if action == "cut"]
-    assert cut == f"it ends at offset {int(logs[-1].stem)}, and had ended at 12"
+    assert cut == f"it ends at offset {int(logs[-1].stem)}, and ended at 12"
 
 
 def test_the_end_is_found_with_indexes_and_without(root: Path) -> None:
@@ -206,7 +206,7 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
         ("set", "payments", "retention.ms", "5000", "was -1"),
         ("leave out", "payments", "min.insync.replicas", "1", "seeklog has no such setting"),
         ("set", "customers", "retention.bytes", "77", "was Kafka's default"),
-        ("keep", "customers", "cleanup.policy", "compact", "the cluster has no value of its own; seeklog's stays"),
+        ("keep", "customers", "cleanup.policy", "compact", "the cluster has no value for it; seeklog's stays"),
     }
     take_back(LocalStore(str(root)))
     with open_store(root) as store:
@@ -233,9 +233,9 @@ def test_records_and_groups_are_there_after_it(root: Path) -> None:
 
 def test_the_way_out_a_second_time_is_the_broker_itself(root: Path) -> None:
     write_cluster(root, {})
-    with pytest.raises(HandoverRefused, match="Start its broker again: nothing else is needed"):
+    with pytest.raises(HandoverRefused, match="Start its broker again: no handover is needed"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
     with open_store(root) as store:
         store.create_topic("later", partitions=1)
-    with pytest.raises(HandoverRefused, match="does not know later: its broker would set"):
+    with pytest.raises(HandoverRefused, match="does not know later: its broker would rename"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)

@@ -136,7 +136,7 @@ def test_a_plan_changes_nothing_and_names_what_is_done(root: Path) -> None:
         ("write", None, None, "bootstrap.checkpoint"),
     } <= lines
     (raised,) = [step for step in steps if step.topic == "payments" and step.setting == "segment.bytes"]
-    assert (raised.value, raised.detail) == ("1048576", "raised from 600: a broker refuses less")
+    assert (raised.value, raised.detail) == ("1048576", "raised from 600, the minimum of a broker")
 
 
 def test_what_a_process_configures_for_the_store_is_handed_over(root: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_directory_of_a_recreated_topic_is_refused(root: Path) -> None:
 
 def test_a_partition_that_is_missing_is_refused(root: Path) -> None:
     shutil.rmtree(root / "payments-1")
-    with pytest.raises(HandoverRefused, match=r"payments-1 is not there\. Restore it"):
+    with pytest.raises(HandoverRefused, match=r"payments-1 is missing\. Restore it"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 

@@ -173,7 +173,7 @@ def test_topics_that_are_missing_are_named_with_the_command_that_creates_them(ro
     ("replicas", "count", "message"),
     [
         ((1, 2), 2, "has 2 replicas in the cluster"),
-        ((2,), 2, "lies on node 2, and .* belongs to node 1"),
+        ((2,), 2, "is on node 2, and .* belongs to node 1"),
         ((1,), 3, "3 partitions in the cluster and 2 in the store"),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_partition_with_records_is_refused(root: Path, data: Path) -> None:
 
 def test_a_directory_of_another_topic_of_that_name_is_refused(root: Path, data: Path) -> None:
     (data / "payments-1" / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: LzjCN9ITT6GiARMut4Wxgg")
-    with pytest.raises(HandoverRefused, match="of a topic that was deleted"):
+    with pytest.raises(HandoverRefused, match="the directory was deleted"):
         into(root, data)
 
 
@@ -224,7 +224,7 @@ def test_a_cluster_without_its_metadata_is_refused_unless_they_are_named(
 
 
 def test_what_is_no_brokers_directory_is_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(HandoverRefused, match="not the data directory of a broker"):
+    with pytest.raises(HandoverRefused, match="not a broker's data directory"):
         into(root, tmp_path)
     with pytest.raises(HandoverRefused, match="into itself"):
         into(root, root)

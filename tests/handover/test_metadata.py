@@ -117,7 +117,7 @@ def test_a_record_that_is_cut_anywhere_is_refused(record: Written) -> None:
     for size in range(len(whole)):
         with pytest.raises(CorruptionError):
             decode_metadata(whole[:size])
-    with pytest.raises(CorruptionError, match="stand after the end"):
+    with pytest.raises(CorruptionError, match="follow the end"):
         decode_metadata(whole + b"\x00")
 
 

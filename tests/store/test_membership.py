@@ -66,7 +66,7 @@ def beat(clock: FakeClock, *consumers: Consumer, rounds: int = 4) -> None:
     for _ in range(rounds):
         clock.advance(200)
         for consumer in consumers:
-            consumer._keep_up()
+            consumer._participate()
 
 
 def kill(consumer: Consumer) -> None:

@@ -124,7 +124,7 @@ def test_a_directory_that_no_catalog_knows_is_not_made_a_topic_of(store: Store, 
     (root / "orders-7" / "mine").write_text("keep")
     before = snapshot(root)
 
-    with pytest.raises(TopicExists, match="orders-7 is there"):
+    with pytest.raises(TopicExists, match="orders-7 exists"):
         store.create_topic("orders", partitions=2)
 
     assert snapshot(root) == before

@@ -1,1 +1,1 @@
-"""A store handed to a Kafka broker, in place or into a cluster's directory, and taken back from one."""
+"""Handing a store over to a Kafka broker, in place or into a cluster's directory, and taking it back."""

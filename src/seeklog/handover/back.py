@@ -1,13 +1,13 @@
-"""A store taken back from a broker: what changed since seeklog last closed it, and the catalog that follows.
+"""Taking a store back from a broker: what has changed since seeklog last closed it, and the catalog that follows.
 
-A broker may have appended records, deleted and compacted old ones, cut an end, created, deleted and recreated topics,
-added partitions, and changed settings. What each partition was is in its `seeklog-checkpoint` and its seals; what it is
-is in its files, in the checkpoints of the root, and in the cluster's metadata where the directory has them. The report
-is made by reading alone.
+A broker may have appended, deleted, or compacted records, truncated a log, created, deleted, or recreated topics, added
+partitions, and changed settings. The former state of a partition is in its `seeklog-checkpoint` and its seals. The
+current state is in its files, in the root's checkpoints, and in the cluster's metadata if the directory has them. The
+report is made without writing.
 
-Then the catalog is replaced, once, and the store is opened for writing, which takes over every partition that
-changed. A setting that the cluster names takes the place of the catalog's. Where the cluster names none, the catalog's
-stays: the broker's own default is in its `server.properties`, which is not here.
+Then the catalog is replaced once, and the store is opened for writing, which takes over every changed partition. A
+setting in the cluster's metadata replaces the catalog's. If the cluster has no value for it, the catalog's stays,
+because the broker's own default is in its `server.properties`, which is not available here.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _DEFAULT: Final = "Kafka's default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackPlan:
-    """What changed under a broker, and what taking the store back does."""
+    """What changed under a broker, and the steps that take the store back."""
 
     root: str
     steps: tuple[Step, ...]
     catalog: Catalog
-    """The topics as they are to be."""
+    """The new topics."""
     before: Catalog
     changed: tuple[TopicPartition, ...]
-    """Partitions that are opened, and closed, so that their checkpoints follow."""
+    """Partitions to open and close, so that their checkpoints are current."""
     has_metadata: bool
-    """Whether the directory has the cluster's metadata, which name its settings."""
+    """Whether the directory has the cluster's metadata, which hold its settings."""
 
 
 def plan_back(store: LocalStore) -> BackPlan:
-    """Return what changed since seeklog last closed a store, by reading alone; refuse one whose broker runs."""
+    """Compare a store with its state when seeklog last closed it. Writes nothing. Refuses if its broker is running."""
     files, root = store.files, store.root
     with translated(f"{root} cannot be read"):
         check_no_broker(files, root)
@@ -68,21 +68,21 @@ def _compare(store: LocalStore) -> BackPlan:
     kinds = check_root(store.files, store.root, create=False)
     if names.META_PROPERTIES not in kinds and str(CLUSTER_METADATA) not in kinds:
         raise HandoverRefused(
-            f"{store.root} has no {names.META_PROPERTIES}: no broker has had it. Open it as any store; nothing is to "
+            f"{store.root} has no {names.META_PROPERTIES}: no broker has used it. Open it as a store; nothing needs to "
             "be done"
         )
     return _Comparison(store, kinds).plan()
 
 
 def take_back(store: LocalStore) -> BackPlan:
-    """Take a store back from a broker that was stopped; return what had changed."""
+    """Take a store back from a stopped broker. Return what has changed."""
     files, root = store.files, store.root
     plan_back(store)
     with locked_root(files, root):
         with translated(f"{root} cannot be read"):
             plan = _compare(store)
         if plan.catalog != plan.before:
-            writing = translated(f"{root} cannot be written", advice="run this again once it can")
+            writing = translated(f"{root} cannot be written", advice="fix that, then run this again")
             with writing, contextlib.closing(take_lock(files, f"{root}/{names.TOPICS_LOCK}")):
                 write_catalog(files, root, encode_catalog(plan.catalog))
     store.bring_up_to_date(plan.changed)
@@ -90,7 +90,7 @@ def take_back(store: LocalStore) -> BackPlan:
 
 
 class _Comparison:
-    """The store as seeklog left it beside the directory as it is."""
+    """Compares the store as seeklog left it with the directory as it is."""
 
     def __init__(self, store: LocalStore, kinds: Mapping[str, Kind]) -> None:
         files, root = store.files, store.root
@@ -106,7 +106,7 @@ class _Comparison:
         self._steps: list[Step] = []
         self._changed: list[TopicPartition] = []
         self._led: list[int] = []
-        """The epochs of partitions that a broker has led, whether it changed them or not."""
+        """The leader epochs of partitions that a broker has led, changed or not."""
 
     def plan(self) -> BackPlan:
         catalog: Catalog = {}
@@ -129,19 +129,19 @@ class _Comparison:
         )
 
     def _compare(self, name: str, topic: Topic) -> Topic | None:
-        """Return a topic as it is to be in the catalog; None: it is gone."""
+        """Return the topic's new entry in the catalog, or None if it was deleted."""
         found = self._found.get(name)
         if topic.change is not None or name == CLUSTER_METADATA.topic:
-            return topic  # the next open finishes the change; the cluster's metadata are its own
+            return topic  # the next open finishes the change; the cluster's metadata are not a topic of the store
         if found is None and self._cluster is None:
-            detail = "its directories are gone, and nothing here says whether it was deleted; it stays in the catalog"
+            detail = "its directories are missing, and it is unknown whether it was deleted; it stays in the catalog"
             self._steps.append(Step("missing topic", name, detail=detail))
             return topic
         if found is None:
             if self._cluster is not None and name in self._cluster.topics:
                 raise HandoverRefused(
                     f"the cluster has topic {name!r}, and {self._root} has no directory of it: the broker keeps it in "
-                    "another of its log.dirs. Bring it here first"
+                    "another of its log.dirs. Move it here first"
                 )
             self._steps.append(Step("deleted topic", name, detail="its directories are gone"))
             return None
@@ -161,7 +161,7 @@ class _Comparison:
 
     def _compare_partition(self, partition: TopicPartition, topic: Topic, found: Topic) -> None:
         if partition.partition not in found.partitions:
-            self._step("missing partition", partition, "its directory is gone; restore it from a copy")
+            self._step("missing partition", partition, "its directory is missing; restore it from a copy")
             return
         path = partition_path(self._root, partition)
         if partition.partition not in topic.partitions:
@@ -169,7 +169,7 @@ class _Comparison:
             self._step("new partition", partition, f"up to offset {_end_offset(self._files, path)}")
             return
         if are_different(read_topic_id(self._files, path), found.topic_id):
-            self._step("other topic", partition, "its directory is of another topic of the same name; move it away")
+            self._step("other topic", partition, "its directory belongs to another topic of that name; move it away")
             return
         checkpoint = read_checkpoint(self._files, path)
         if checkpoint is None:
@@ -193,7 +193,7 @@ class _Comparison:
         elif end > closed.recovery_point:
             yield "appended", f"offsets {closed.recovery_point} to {end - 1}"
         if end < closed.recovery_point:
-            yield "cut", f"it ends at offset {end}, and had ended at {closed.recovery_point}"
+            yield "cut", f"it ends at offset {end}, and ended at {closed.recovery_point} before"
         start = max(self._offsets.log_start_offsets.get(partition, 0), closed.log_start_offset)
         if start > closed.log_start_offset:
             yield "deleted", f"offsets {closed.log_start_offset} to {start - 1}"
@@ -202,7 +202,7 @@ class _Comparison:
             yield "compacted", counted(compacted, "segment")
 
     def _compacted_segments(self, path: str, start: int) -> int:
-        """Return how many sealed segments are not as their seals say, though their records are not all deleted."""
+        """Return the number of sealed segments that differ from their seals, except those that retention deleted."""
         listing = set(self._files.list(path))
         count = 0
         for base_offset, suffix in filter(None, map(names.parse_segment_name, listing)):
@@ -213,19 +213,19 @@ class _Comparison:
         return count
 
     def _with_settings(self, topic: Topic, *, is_new: bool = False) -> Topic:
-        """Return a topic with the settings that the cluster has for it."""
-        there = self._cluster.topics.get(topic.name) if self._cluster is not None else None
-        if there is None or topic.name in names.INTERNAL_TOPICS:
+        """Return a topic with the cluster's settings for it."""
+        cluster_topic = self._cluster.topics.get(topic.name) if self._cluster is not None else None
+        if cluster_topic is None or topic.name in names.INTERNAL_TOPICS:
             return topic
         ours = {} if is_new else to_kafka(self._defaults.with_settings(topic.config)).values
         taken: dict[str, str] = {}
-        for word in sorted({*ours, *there.config}):
-            if ours.get(word) == there.config.get(word):
+        for word in sorted({*ours, *cluster_topic.config}):
+            if ours.get(word) == cluster_topic.config.get(word):
                 continue
-            if word in there.config:
-                taken[word] = there.config[word]
-            elif not word.startswith("flush."):  # when seeklog syncs is no setting of the cluster's
-                detail = "the cluster has no value of its own; seeklog's stays"
+            if word in cluster_topic.config:
+                taken[word] = cluster_topic.config[word]
+            elif not word.startswith("flush."):  # the cluster does not set when seeklog syncs
+                detail = "the cluster has no value for it; seeklog's stays"
                 self._steps.append(Step("keep", topic.name, setting=word, value=ours[word], detail=detail))
         config, left = from_kafka(taken)
         for word, value in taken.items():
@@ -239,13 +239,13 @@ class _Comparison:
 
 
 def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the values as a catalog has them."""
+    """Convert settings to the types that a catalog stores."""
     made = LogConfig().with_settings(config)
     return {word: getattr(made, word.replace(".", "_")) for word in config}
 
 
 def _end_offset(files: Files, path: str) -> int:
-    """Return the offset after the last whole batch of a partition, by the headers of its last segment."""
+    """Return the offset after the last whole batch of a partition, from the headers in its last segment."""
     parsed = filter(None, map(names.parse_segment_name, files.list(path)))
     base = max((base for base, suffix in parsed if suffix == names.LOG), default=None)
     if base is None:
@@ -262,7 +262,7 @@ def _end_offset(files: Files, path: str) -> int:
                 break
             end = header.next_offset
     except CorruptionError:
-        pass  # a torn end, or the zeros of a file that was made longer than its batches
+        pass  # a torn tail, or the zeros of a preallocated file
     finally:
         shared.clear()
     return end

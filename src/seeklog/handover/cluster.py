@@ -1,9 +1,9 @@
-"""What a broker's data directory says of its cluster.
+"""The metadata of a cluster, as found in a broker's data directory.
 
-`meta.properties` names the cluster, the node and the directory. `__cluster_metadata-0` is a log of metadata records
-(`metadata`) with snapshots beside it, `<next offset in 20 digits>-<epoch in 10>.checkpoint`: the newest snapshot and
-the records after it add up to the topics, their partitions and their settings. A controller has it, and a broker in the
-first of its log directories.
+`meta.properties` names the cluster, the node, and the directory. `__cluster_metadata-0` is a log of metadata records
+(`metadata`) with snapshots beside it, `<next offset in 20 digits>-<epoch in 10>.checkpoint`. The newest snapshot and
+the records after it give the topics, partitions, and settings. The directory exists on controllers, and on a broker in
+the first of its log directories.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 
 @dataclass(slots=True)
 class ClusterPartition:
-    """A partition as the cluster has it."""
+    """A partition in the cluster's metadata."""
 
     replicas: tuple[int, ...]
     leader_epoch: int
@@ -46,7 +46,7 @@ class ClusterPartition:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterTopic:
-    """A topic as the cluster has it."""
+    """A topic in the cluster's metadata."""
 
     name: str
     topic_id: str
@@ -56,17 +56,17 @@ class ClusterTopic:
 
 @dataclass(slots=True)
 class Cluster:
-    """The topics of a cluster, by their names."""
+    """The topics of a cluster by name."""
 
     topics: dict[str, ClusterTopic] = field(default_factory=dict)
 
-    def take(self, record: MetadataRecord) -> None:
-        """Take in the next record of the metadata log."""
+    def apply(self, record: MetadataRecord) -> None:
+        """Apply the next record of the metadata log."""
         if isinstance(record, TopicRecord):
             config = self.topics[record.name].config if record.name in self.topics else {}
             self.topics[record.name] = ClusterTopic(name=record.name, topic_id=record.topic_id, config=config)
         elif isinstance(record, RemoveTopic):
-            self.topics = {name: each for name, each in self.topics.items() if each.topic_id != record.topic_id}
+            self.topics = {name: topic for name, topic in self.topics.items() if topic.topic_id != record.topic_id}
         elif isinstance(record, PartitionRecord):
             partitions = self._by_id(record.topic_id).partitions
             partitions[record.partition] = ClusterPartition(record.replicas, record.leader_epoch)
@@ -79,7 +79,7 @@ class Cluster:
         for topic in self.topics.values():
             if topic.topic_id == topic_id:
                 return topic
-        raise CorruptionError(f"the cluster's metadata name a topic {topic_id} that they did not create")
+        raise CorruptionError(f"the cluster's metadata refer to topic {topic_id}, which they did not create")
 
     def _change(self, record: PartitionChange) -> None:
         partition = self._by_id(record.topic_id).partitions.get(record.partition)
@@ -91,13 +91,13 @@ class Cluster:
         if record.replicas is not None:
             partition.replicas = record.replicas
         if record.leader is not None:
-            # A change of the leader, be it to the same one or to none, begins an epoch.
+            # Every change of the leader begins an epoch, even to the same leader or to none.
             partition.leader_epoch += 1
 
     def _set(self, record: ConfigRecord) -> None:
         topic = self.topics.get(record.resource_name)
         if topic is None:
-            return  # of a topic that was deleted
+            return  # the topic was deleted
         if record.value is None:
             topic.config.pop(record.name, None)
         else:
@@ -105,7 +105,7 @@ class Cluster:
 
 
 def read_meta_properties(files: Files, root: str) -> dict[str, str]:
-    """Return what `meta.properties` says; nothing if it is not there."""
+    """Return the entries of `meta.properties`. Empty if the file does not exist."""
     data = read_if_exists(files, f"{root}/{names.META_PROPERTIES}") or b""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
@@ -113,7 +113,7 @@ def read_meta_properties(files: Files, root: str) -> dict[str, str]:
 
 
 def has_metadata(files: Files, root: str) -> bool:
-    """Tell whether a directory holds the metadata log of its cluster."""
+    """Return whether a directory holds the metadata log of its cluster."""
     try:
         return files.kind(f"{root}/{CLUSTER_METADATA}") == "directory"
     except FileNotFoundError:
@@ -121,17 +121,17 @@ def has_metadata(files: Files, root: str) -> bool:
 
 
 def read_cluster(files: Files, root: str) -> Cluster:
-    """Return the topics of the cluster that a directory has the metadata of."""
+    """Return the topics of a cluster, from the metadata in a directory."""
     if not has_metadata(files, root):
         raise HandoverRefused(
-            f"{root} holds no {CLUSTER_METADATA}, so nothing says how the cluster's topics are replicated. Name the "
+            f"{root} holds no {CLUSTER_METADATA}, so the replication of the cluster's topics is unknown. Name the "
             "directory that has it: the controller's, or the first one of the broker's log.dirs"
         )
     directory = f"{root}/{CLUSTER_METADATA}"
     cluster = Cluster()
-    for record in _settled(_read_records(files, directory)):
+    for record in _committed(_read_records(files, directory)):
         try:
-            cluster.take(record)
+            cluster.apply(record)
         except CorruptionError as error:
             raise error.located(directory) from error
     return cluster
@@ -145,17 +145,17 @@ def _read_records(files: Files, directory: str) -> Iterator[MetadataRecord]:
         start = int(snapshots[-1][:20])
         yield from decode_snapshot(files.read_file(path), path=path)
     with LogReader(directory, files=files) as log:
-        for each in log.scan(max(start, log.log_start_offset), log.log_end_offset):
+        for stored in log.scan(max(start, log.log_start_offset), log.log_end_offset):
             try:
-                record = decode_metadata(each.value or b"")
+                record = decode_metadata(stored.value or b"")
             except CorruptionError as error:
-                raise error.located(f"{directory}, offset {each.offset}") from error
+                raise error.located(f"{directory}, offset {stored.offset}") from error
             if record is not None:
                 yield record
 
 
-def _settled(records: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
-    """Yield records without the marks of transactions, and without those of transactions that did not end."""
+def _committed(records: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
+    """Yield records without transaction markers, and without the records of unfinished transactions."""
     open_records: list[MetadataRecord] | None = None
     for record in records:
         if isinstance(record, Transaction):

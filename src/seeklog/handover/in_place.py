@@ -1,4 +1,4 @@
-"""A store handed over in place: its directory becomes the data directory of a new single-node KRaft cluster.
+"""Handing a store over in place: its directory becomes the data directory of a new single-node KRaft cluster.
 
 The files are written in this order, each under a temporary name, synced, and renamed:
 
@@ -7,12 +7,12 @@ The files are written in this order, each under a temporary name, synced, and re
 3. `bootstrap.checkpoint`: the features of the version, and every topic with its id, partitions and settings;
 4. `meta.properties`: the ids of the cluster and of the directory.
 
-Until the last one the directory is a store and nothing else: a broker refuses to start on it, and this may be run
-again. After it a broker starts. Nothing is deleted, and no mark of a clean shutdown is written, so the broker looks at
-what lies after the recovery points by itself.
+Before the last file is written, the directory is an ordinary store: a broker refuses to start on it, and the handover
+may be run again. After that file a broker starts. Nothing is deleted, and no clean-shutdown file is written, so the
+broker checks what is after the recovery points itself.
 
-A leader epoch one above the newest of each partition makes the broker note in `leader-epoch-checkpoint` that it led:
-by that line seeklog learns on the way back that a broker was here.
+Each partition gets a leader epoch one above its newest. So the broker notes in `leader-epoch-checkpoint` that it led
+the partition, and from that line seeklog later sees that a broker was here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LATEST_VERSION: Final = max(FEATURE_LEVELS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The broker that is to have the store."""
+    """The broker that gets the store."""
 
     kafka_version: str = LATEST_VERSION
     node_id: int = 1
@@ -56,30 +56,30 @@ class Broker:
     def __post_init__(self) -> None:
         if self.kafka_version not in FEATURE_LEVELS:
             raise UsageError(
-                f"the features of Kafka {self.kafka_version} are not known here; name one of "
-                f"{', '.join(FEATURE_LEVELS)}. A later broker takes over what is made for an earlier one"
+                f"Kafka {self.kafka_version} is not supported; name one of {', '.join(FEATURE_LEVELS)}. A later broker "
+                "can start on a directory prepared for an earlier one"
             )
         if not 0 <= self.node_id <= INT32_MAX:
-            raise UsageError(f"a node's id is from 0 to {INT32_MAX}, not {self.node_id}")
+            raise UsageError(f"a node's id must be from 0 to {INT32_MAX}, not {self.node_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InPlacePlan:
-    """What a handover in place would write."""
+    """The steps of a handover in place."""
 
     store: StoreState
     broker: Broker
 
     def steps(self) -> Iterator[Step]:
-        """Yield what is done, in its order."""
-        for each in self.store.unclean:
-            yield Step("recover", *each.partition, detail="it was not closed cleanly: its end is checked first")
+        """Yield the steps in order."""
+        for partition_state in self.store.unclean:
+            yield Step("recover", *partition_state.partition, detail="it was not closed cleanly and is recovered first")
         for topic in self.store.topics:
             yield from _topic_steps(topic)
         for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
             yield Step("write", file=name, detail=counted(len(self.store.partitions), "partition"))
         if any(topic.config.compacts for topic in self.store.topics):
-            yield Step("write", file=names.CLEANED_OFFSETS, detail="what is compacted")
+            yield Step("write", file=names.CLEANED_OFFSETS, detail="the compacted offsets")
         detail = f"{counted(len(self.store.topics), 'topic')} for Kafka {self.broker.kafka_version}"
         yield Step("write", file=names.BOOTSTRAP, detail=detail)
         yield Step("write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
@@ -101,9 +101,9 @@ def _topic_steps(topic: TopicState) -> Iterator[Step]:
     retention = retention or f"keeps records for {topic.config.retention_ms} ms"
     detail = f"id {topic.topic_id}, {counted(len(topic.partitions), 'partition')}"
     yield Step("hand over", topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
-    for each in topic.partitions:
-        if not each.has_metadata:
-            yield Step("write", *each.partition, file=names.PARTITION_METADATA)
+    for partition_state in topic.partitions:
+        if not partition_state.has_metadata:
+            yield Step("write", *partition_state.partition, file=names.PARTITION_METADATA)
     for word, value in topic.settings.values.items():
         yield Step("set", topic.name, setting=word, value=value, detail=topic.settings.notes.get(word))
     for word, note in topic.settings.notes.items():
@@ -112,59 +112,59 @@ def _topic_steps(topic: TopicState) -> Iterator[Step]:
 
 
 def plan_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
-    """Return what handing a store over in place would do, by reading alone; refuse what cannot be."""
+    """Plan the handover of a store in place. Writes nothing. Raises `HandoverRefused` if it is not possible."""
     root, state = store.root, store.read()
     _check_no_cluster(store.files, state)
     if "," in root:
-        raise HandoverRefused(f"{root}: a broker takes a comma for the end of a directory's name. Rename the directory")
-    partitions = {str(each.partition) for each in state.partitions}
+        raise HandoverRefused(f"{root}: a broker cannot use a directory with a comma in its path. Rename the directory")
+    partitions = {str(partition_state.partition) for partition_state in state.partitions}
     for name, kind in sorted(state.kinds.items()):
         if kind == "directory" and name not in partitions and not names.is_deleted_directory(name):
             raise HandoverRefused(
-                f"{root}/{name} is not a partition of the store, and a broker does not start beside it. Move the "
+                f"{root}/{name} is not a partition of the store, and a broker does not start with it. Move the "
                 "directory away"
             )
     return InPlacePlan(store=state, broker=broker)
 
 
 def _check_no_cluster(files: Files, state: StoreState) -> None:
-    """Refuse a directory that belongs to a cluster: the way to a broker is to start that cluster's."""
+    """Refuse a directory that belongs to a cluster: its own broker can be started again."""
     root = state.root
     if str(CLUSTER_METADATA) in state.kinds:
         cluster = read_cluster(files, root)
         unknown = [topic.name for topic in state.topics if topic.name not in cluster.topics and not topic.is_internal]
         if unknown:
             raise HandoverRefused(
-                f"{root} belongs to a cluster already, which does not know {', '.join(unknown[:8])}: its broker would "
-                "set those directories aside as -stray. Move them to a store of their own, start the broker, then hand "
-                f"that store over with --into {root}"
+                f"{root} already belongs to a cluster that does not know {', '.join(unknown[:8])}: its broker would "
+                "rename these directories to -stray. Move them to a separate store, start the broker, then hand that "
+                f"store over with --into {root}"
             )
-        raise HandoverRefused(f"{root} belongs to a cluster already. Start its broker again: nothing else is needed")
+        raise HandoverRefused(f"{root} already belongs to a cluster. Start its broker again; no handover is needed")
     if names.META_PROPERTIES in state.kinds:
         properties = read_meta_properties(files, root)
         if properties.get("version") == "0":
             raise HandoverRefused(
-                f"{root} is of a broker with ZooKeeper, and no Kafka of version 4 starts on it. Remove "
+                f"{root} belongs to a broker with ZooKeeper, and Kafka 4 does not start on it. Remove "
                 f"{names.META_PROPERTIES} and run this again"
             )
         cluster_id = properties.get("cluster.id", "unknown")
         raise HandoverRefused(
-            f"{root} is prepared for the cluster {cluster_id} already. Start its broker; or, if topics or settings "
+            f"{root} is already prepared for the cluster {cluster_id}. Start its broker; or, if topics or settings "
             f"have changed since, remove {names.META_PROPERTIES} and {names.BOOTSTRAP} and run this again"
         )
 
 
 def hand_over_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
-    """Prepare a store in place for a new single-node cluster; return what was done. All of it is durable on return.
+    """Prepare a store in place for a new single-node cluster. Return what was done. It is durable on return.
 
-    Whatever interrupts it leaves a store that opens, and this may be run again.
+    An interruption leaves a store that opens, and the handover can be run again.
     """
     plan_in_place(store, broker=broker)
-    with store.settled():
-        # Others could write between the close and the lock; from here on they cannot.
+    with store.locked():
+        # Another process may have written before the lock was acquired, so plan again.
         plan = plan_in_place(store, broker=broker)
         plan.store.check_clean()
-        with translated(f"{store.root} cannot be written", advice="run this again once it can be"):
+        with translated(f"{store.root} cannot be written", advice="fix that, then run this again"):
             _write(store.files, store.clock, plan)
     return plan
 
@@ -172,11 +172,11 @@ def hand_over_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
 def _write(files: Files, clock: Clock, plan: InPlacePlan) -> None:
     store, root = plan.store, plan.store.root
     for topic in store.topics:
-        for each in topic.partitions:
-            if not each.has_metadata:
+        for partition_state in topic.partitions:
+            if not partition_state.has_metadata:
                 data = f"version: 0\ntopic_id: {topic.topic_id}".encode("ascii")
-                replace_file(files, each.directory, names.PARTITION_METADATA, data)
-                files.sync_directory(each.directory)
+                replace_file(files, partition_state.directory, names.PARTITION_METADATA, data)
+                files.sync_directory(partition_state.directory)
     update_root_offsets(files, root, store.partitions)
     directory_id = random_id()
     records = metadata_records(plan, directory_id=directory_id)
@@ -192,7 +192,10 @@ def metadata_records(plan: InPlacePlan, *, directory_id: str) -> list[Written]:
     records: list[Written] = [*feature_records(plan.broker.kafka_version)]
     for topic in plan.store.topics:
         records.append(TopicRecord(name=topic.name, topic_id=topic.topic_id))
-        records += [_partition_record(topic, each, plan.broker.node_id, directory_id) for each in topic.partitions]
+        records += [
+            _partition_record(topic, partition_state, plan.broker.node_id, directory_id)
+            for partition_state in topic.partitions
+        ]
         records += [
             ConfigRecord(resource_name=topic.name, name=word, value=value)
             for word, value in topic.settings.values.items()
@@ -200,20 +203,22 @@ def metadata_records(plan: InPlacePlan, *, directory_id: str) -> list[Written]:
     return records
 
 
-def _partition_record(topic: TopicState, each: PartitionState, node_id: int, directory_id: str) -> PartitionRecord:
+def _partition_record(
+    topic: TopicState, partition_state: PartitionState, node_id: int, directory_id: str
+) -> PartitionRecord:
     return PartitionRecord(
-        partition=each.partition.partition,
+        partition=partition_state.partition.partition,
         topic_id=topic.topic_id,
         replicas=(node_id,),
         isr=(node_id,),
         leader=node_id,
-        leader_epoch=each.latest_epoch + 1,
+        leader_epoch=partition_state.latest_epoch + 1,
         directories=(directory_id,),
     )
 
 
 def random_id() -> str:
-    """Return a random id as Kafka makes one: never with a dash first, which its tools take for an option."""
+    """Return a random id as Kafka creates one: never with a leading dash, which its tools take for an option."""
     while (text := new_topic_id()).startswith("-"):
         pass
     return text

@@ -1,20 +1,20 @@
-"""A store handed over to a cluster that is there: its partitions are copied into a stopped broker's data directory.
+"""Handing a store over to an existing cluster: copies its partitions into a stopped broker's data directory.
 
-The topics were created in the cluster before, with one replica, and are empty. Each partition's files are copied into
-the directory that the broker made for it; `partition.metadata` there stays, so the cluster's id of the topic holds.
-Copied are Kafka's files alone: segments with their indexes, producer snapshots, and `leader-epoch-checkpoint`.
+The topics were created in the cluster before, with one replica, and are empty. The files of each partition are copied
+into the directory that the broker created for it. Its `partition.metadata` stays, and with it the cluster's topic id.
+Only Kafka's files are copied: segments with their indexes, producer snapshots, and `leader-epoch-checkpoint`.
 
-A batch names the epoch of the leader that wrote it, and the cluster counts its own epochs. A follower never joins a
-leader whose log names an epoch that the cluster has not reached. So epochs above the cluster's are lowered to it in the
-copy; they stand outside of a batch's CRC. The store itself is not changed.
+A batch holds the epoch of the leader that wrote it, and the cluster has its own epochs. A follower never joins a leader
+whose log has an epoch that the cluster has not reached. So in the copy, epochs above the cluster's are lowered to it.
+The epoch is not covered by a batch's CRC. The store itself is not changed.
 
-In this order, each durable before the next:
+The order, with each step durable before the next:
 
-1. the mark of the broker's clean shutdown is removed: it looks at every file by itself;
-2. the checkpoints in the broker's root get the partitions' lines;
-3. the files, each under a temporary name first; a partition whose files are all there with the same bytes is passed
-   over, so this may be run again after a crash;
-4. the offsets of groups, as a file for `kafka-consumer-groups --reset-offsets --from-file`.
+1. The broker's clean-shutdown file is removed, so that the broker checks every file.
+2. The checkpoints in the broker's root get the partitions' values.
+3. The files are copied, each under a temporary name first. A partition whose files are all there with the same bytes is
+   skipped, so the handover can be run again after a crash.
+4. The offsets of groups are written to a file for `kafka-consumer-groups --reset-offsets --from-file`.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Target:
 
     data_dir: str
     metadata_dir: str | None = None
-    """Where `__cluster_metadata-0` lies, if that is another directory."""
+    """The directory of `__cluster_metadata-0`, if it is another one."""
     offsets_path: str | None = None
-    """Where the offsets of groups are written; None: into the store."""
+    """The file for the offsets of groups. By default it is in the store."""
     bootstrap: str = str(DEFAULT_LISTENER)
-    """Where the cluster's brokers will listen, for the commands that are printed."""
+    """The address of the cluster's brokers, for the commands that are printed."""
 
     def __post_init__(self) -> None:
         self.data_dir = local_root(self.data_dir)
@@ -74,14 +74,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One partition that is copied."""
+    """One partition to copy."""
 
     source: PartitionState
     target: str
     max_epoch: int
-    """The cluster's epoch of the partition: none above it may be named."""
+    """The cluster's epoch of the partition. Higher epochs are lowered to it."""
     names: tuple[str, ...]
-    """The files that are copied."""
+    """The files to copy."""
     size_bytes: int
     is_there: bool
     """Whether an earlier run has copied all of it."""
@@ -93,34 +93,34 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntoPlan:
-    """What a handover into a cluster's data directory would do."""
+    """The steps of a handover into a cluster's data directory."""
 
     store: StoreState
     target: Target
     cluster_id: str
     missing: tuple[TopicState, ...]
-    """Topics that must be created in the cluster first."""
+    """Topics to create in the cluster first."""
     differing: tuple[tuple[TopicState, str, str | None], ...]
-    """Settings that the cluster's topic has otherwise: topic, name, and the value there, None where it has none."""
+    """Settings that differ in the cluster: the topic, the setting, and the cluster's value, or None."""
     copies: tuple[Copy, ...]
     offsets: tuple[tuple[str, TopicPartition, int], ...]
-    """What groups have committed."""
+    """The committed offsets of groups."""
     offsets_path: str
 
     def steps(self) -> Iterator[Step]:
-        """Yield what is done, in its order."""
+        """Yield the steps in order."""
         for topic in self.missing:
             yield Step("create first", topic.name, detail=self._create_command(topic))
-        for each in self.store.unclean:
-            yield Step("recover", *each.partition)
-        for topic, word, there in self.differing:
-            shown = "Kafka's default" if there is None else there
+        for partition_state in self.store.unclean:
+            yield Step("recover", *partition_state.partition)
+        for topic, word, cluster_value in self.differing:
+            shown = "Kafka's default" if cluster_value is None else cluster_value
             yield Step(
                 "differs",
                 topic.name,
                 setting=word,
                 value=topic.settings.values.get(word),
-                detail=f"the cluster has {shown}; change it there with kafka-configs.sh if this is not meant",
+                detail=f"the cluster has {shown}; if that is not intended, change it there with kafka-configs.sh",
             )
         for copy in self.copies:
             lowered = f", leader epochs above {copy.max_epoch} lowered to it" if copy.lowers_epochs else ""
@@ -134,7 +134,7 @@ class IntoPlan:
         return sorted({group for group, _, _ in self.offsets})
 
     def create_commands(self) -> list[str]:
-        """Return the commands that create the topics that are missing."""
+        """Return the commands that create the missing topics."""
         return [self._create_command(topic) for topic in self.missing]
 
     def _create_command(self, topic: TopicState) -> str:
@@ -145,7 +145,7 @@ class IntoPlan:
         )
 
     def reset_command(self) -> str | None:
-        """Return the command that gives the groups their offsets, once the broker runs; None: no group has any."""
+        """Return the command that sets the groups' offsets once the broker runs, or None without offsets."""
         if not self.offsets:
             return None
         named = " ".join(f"--group {shlex.quote(group)}" for group in self.groups)
@@ -156,7 +156,7 @@ class IntoPlan:
 
 
 def plan_into(store: LocalStore, target: Target) -> IntoPlan:
-    """Return what handing a store over into a stopped broker's directory would do, by reading alone."""
+    """Plan the handover of a store into a stopped broker's directory. Writes nothing."""
     check_no_broker(store.files, target.data_dir)
     return _plan(store, target)
 
@@ -164,13 +164,13 @@ def plan_into(store: LocalStore, target: Target) -> IntoPlan:
 def _plan(store: LocalStore, target: Target) -> IntoPlan:
     files, data_dir = store.files, target.data_dir
     if store.root == data_dir:
-        raise HandoverRefused(f"{data_dir} cannot be handed over into itself. Leave --into out to do so in place")
+        raise HandoverRefused(f"{data_dir} cannot be handed over into itself. Omit --into to hand it over in place")
     state = store.read()
     properties = _read_properties(files, data_dir)
     metadata_dir = target.metadata_dir or data_dir
     if not has_metadata(files, metadata_dir) and metadata_dir == data_dir:
         raise HandoverRefused(
-            f"{data_dir} holds no __cluster_metadata-0, so nothing says how the topics are replicated. Name the "
+            f"{data_dir} holds no __cluster_metadata-0, so the replication of the topics is unknown. Name the "
             "directory that has it with --metadata: the first of the broker's log.dirs, or its metadata.log.dir"
         )
     cluster = read_cluster(files, metadata_dir)
@@ -179,14 +179,16 @@ def _plan(store: LocalStore, target: Target) -> IntoPlan:
     differing: list[tuple[TopicState, str, str | None]] = []
     for topic in topics:
         if topic.name in cluster.topics:
-            there = cluster.topics[topic.name]
-            _check_topic(topic, there, node_id=properties["node.id"], data_dir=data_dir)
-            copies += [_plan_copy(files, each, there, data_dir) for each in topic.partitions]
-            # What only the cluster has is the cluster's affair.
+            cluster_topic = cluster.topics[topic.name]
+            _check_topic(topic, cluster_topic, node_id=properties["node.id"], data_dir=data_dir)
+            copies += [
+                _plan_copy(files, partition_state, cluster_topic, data_dir) for partition_state in topic.partitions
+            ]
+            # Settings that only the cluster has are left to the cluster.
             differing += [
-                (topic, word, there.config.get(word))
+                (topic, word, cluster_topic.config.get(word))
                 for word, ours in topic.settings.values.items()
-                if there.config.get(word) != ours
+                if cluster_topic.config.get(word) != ours
             ]
     return IntoPlan(
         store=state,
@@ -205,34 +207,34 @@ def _read_properties(files: Files, data_dir: str) -> dict[str, str]:
         properties = read_meta_properties(files, data_dir)
     if not {"cluster.id", "node.id"} <= set(properties):
         raise HandoverRefused(
-            f"{data_dir} is not the data directory of a broker: it has no {names.META_PROPERTIES}. Name one of the "
-            "broker's log.dirs"
+            f"{data_dir} is not a broker's data directory: it has no {names.META_PROPERTIES}. Name one of the broker's "
+            "log.dirs"
         )
     return properties
 
 
-def _check_topic(topic: TopicState, there: ClusterTopic, *, node_id: str, data_dir: str) -> None:
+def _check_topic(topic: TopicState, cluster_topic: ClusterTopic, *, node_id: str, data_dir: str) -> None:
     name, count = topic.name, len(topic.partitions)
-    if len(there.partitions) != count:
+    if len(cluster_topic.partitions) != count:
         raise HandoverRefused(
-            f"topic {name!r} has {len(there.partitions)} partitions in the cluster and {count} in the store: keys "
-            f"would change their partitions. Delete it there and create it with {count}"
+            f"topic {name!r} has {len(cluster_topic.partitions)} partitions in the cluster and {count} in the store, "
+            f"so keys would map to other partitions. Delete it there and create it with {count}"
         )
-    for number, partition in sorted(there.partitions.items()):
+    for number, partition in sorted(cluster_topic.partitions.items()):
         if len(partition.replicas) != 1:
             raise HandoverRefused(
-                f"topic {name!r} has {len(partition.replicas)} replicas in the cluster: the others are empty, and "
-                "whichever of them leads first has this one cut its records to nothing. Create the topic with "
+                f"topic {name!r} has {len(partition.replicas)} replicas in the cluster. The others are empty, and if "
+                "one of them becomes the leader, this one truncates its log. Create the topic with "
                 "--replication-factor 1, and add replicas with kafka-reassign-partitions.sh afterwards"
             )
         if str(partition.replicas[0]) != node_id:
             raise HandoverRefused(
-                f"partition {number} of topic {name!r} lies on node {partition.replicas[0]}, and {data_dir} belongs to "
+                f"partition {number} of topic {name!r} is on node {partition.replicas[0]}, and {data_dir} belongs to "
                 f"node {node_id}. Move the partition to node {node_id} with kafka-reassign-partitions.sh"
             )
 
 
-def _plan_copy(files: Files, source: PartitionState, there: ClusterTopic, data_dir: str) -> Copy:
+def _plan_copy(files: Files, source: PartitionState, cluster_topic: ClusterTopic, data_dir: str) -> Copy:
     target = partition_path(data_dir, source.partition)
     try:
         listing = sorted(files.list(target))
@@ -246,12 +248,13 @@ def _plan_copy(files: Files, source: PartitionState, there: ClusterTopic, data_d
         ) from None
     except OSError as error:
         raise translate(error, f"{target} cannot be read") from error
-    if topic_id != there.topic_id:
+    if topic_id != cluster_topic.topic_id:
         raise HandoverRefused(
-            f"{target} is of a topic with the id {topic_id}, and the cluster's has {there.topic_id}: the directory is "
-            "of a topic that was deleted. Start the broker, which removes it, and stop it"
+            f"{target} belongs to a topic with the id {topic_id}, and the cluster's has "
+            f"{cluster_topic.topic_id}: the topic of the directory was deleted. Start the broker, which removes it, "
+            "and stop it again"
         )
-    max_epoch = there.partitions[source.partition.partition].leader_epoch
+    max_epoch = cluster_topic.partitions[source.partition.partition].leader_epoch
     is_there = _check_target(files, source, target, listing, copied, max_epoch)
     return Copy(source=source, target=target, max_epoch=max_epoch, names=copied, size_bytes=size, is_there=is_there)
 
@@ -264,14 +267,14 @@ def _is_copied(name: str) -> bool:
 def _check_target(
     files: Files, source: PartitionState, target: str, listing: list[str], copied: tuple[str, ...], max_epoch: int
 ) -> bool:
-    """Refuse a target that holds records of others; tell whether it holds all of the source's."""
+    """Refuse a target with other records. Return whether it holds all files of the source."""
     found = set()
     for name in listing:
         parsed = names.parse_segment_name(name)
         if name == names.CHECKPOINT:
             raise HandoverRefused(
-                f"{target} was opened by seeklog, whose files there are of the empty partition. Remove its seeklog-* "
-                "files first"
+                f"{target} was opened by seeklog, and its seeklog-* files describe the empty partition. Remove them "
+                "first"
             )
         if parsed is None or parsed[1] != names.LOG or not files.file_size(f"{target}/{name}"):
             continue
@@ -304,7 +307,7 @@ def _is_same(files: Files, source: str, target: str, max_epoch: int) -> bool:
 
 
 def _group_offsets(store: LocalStore, cluster: Cluster) -> Iterator[tuple[str, TopicPartition, int]]:
-    """Yield what groups have committed for topics of the cluster."""
+    """Yield the groups' committed offsets for topics of the cluster."""
     with store.open(read_only=True) as opened:
         for group in sorted(opened.groups()):
             for partition, committed in sorted(opened.describe_group(group).committed.items()):
@@ -315,18 +318,18 @@ def _group_offsets(store: LocalStore, cluster: Cluster) -> Iterator[tuple[str, T
 def hand_over_into(
     store: LocalStore, target: Target, *, advance: Callable[[int], object] = lambda size: None
 ) -> IntoPlan:
-    """Copy a store's partitions into a stopped broker's directory; return what was done. All is durable on return."""
+    """Copy a store's partitions into a stopped broker's directory. Return what was done. It is durable on return."""
     missing = plan_into(store, target).missing
     if missing:
         raise HandoverRefused(
             f"the cluster has no topic {missing[0].name!r}"
-            + (f", nor {len(missing) - 1} others" if len(missing) > 1 else "")
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
             + ". Create them there, stop the broker, then run this again; --dry-run shows the commands"
         )
-    with locked_root(store.files, target.data_dir), store.settled():
+    with locked_root(store.files, target.data_dir), store.locked():
         plan = _plan(store, target)
         plan.store.check_clean()
-        with translated(f"{target.data_dir} cannot be written", advice="run this again once it can be"):
+        with translated(f"{target.data_dir} cannot be written", advice="fix that, then run this again"):
             _copy_all(store.files, plan, advance)
     return plan
 
@@ -355,7 +358,7 @@ def _copy(files: Files, copy: Copy, advance: Callable[[int], object]) -> None:
     epochs = lower_epochs(source.closed.epochs, copy.max_epoch)
     replace_file(files, target, names.LEADER_EPOCHS, encode_epochs(epochs))
     files.sync_directory(target)
-    # The empty segment that the broker made is left over if the records begin later.
+    # If the records begin later, the empty segment that the broker created must be removed.
     if names.segment_name(0, names.LOG) not in copy.names:
         for name in files.list(target):
             parsed = names.parse_segment_name(name)
@@ -371,7 +374,7 @@ def _counted(parts: Iterable[Part], advance: Callable[[int], object]) -> Iterato
 
 
 def lower_epochs(entries: Iterable[Entry], max_epoch: int) -> list[Entry]:
-    """Return leader epochs with those above a cluster's lowered to it: they become one, from the first of them on."""
+    """Lower the epochs above `max_epoch` to it. They become one entry, at the start of the first of them."""
     kept: list[Entry] = []
     for epoch, start in entries:
         if not kept or kept[-1][0] < max_epoch:
@@ -400,7 +403,7 @@ def _lowered_parts(files: Files, path: str, max_epoch: int) -> Iterator[Part]:
 
 
 def _lower_epochs_in(data: bytearray, max_epoch: int, *, path: str, origin: int) -> int:
-    """Lower the epochs of the whole batches in `data`; return where those end."""
+    """Lower the epochs of the whole batches in `data`. Return where these batches end."""
     at = 0
     while len(data) - at >= HEADER_SIZE:
         _, length, epoch = _BATCH.unpack_from(data, at)
@@ -421,7 +424,7 @@ def _lower_epochs_in(data: bytearray, max_epoch: int, *, path: str, origin: int)
 
 
 def encode_group_offsets(offsets: Iterable[tuple[str, TopicPartition, int]]) -> bytes:
-    """Return the file that `kafka-consumer-groups --reset-offsets --from-file` reads: group,topic,partition,offset."""
+    """Encode the file for `kafka-consumer-groups --reset-offsets --from-file`: group,topic,partition,offset."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for group, partition, offset in offsets:

@@ -1,15 +1,15 @@
-"""The records of a KRaft cluster's metadata that a handover writes and reads.
+"""The metadata records of a KRaft cluster that a handover reads or writes.
 
 The value of such a record is a frame and a message, big-endian; a record has no key:
 
     frame_version   uvarint   1
-    api_key         uvarint   which message it is
+    api_key         uvarint   the kind of message
     version         uvarint   the message's version
     message
 
-Messages are "flexible": a string is an unsigned varint of its length plus one (0: null) and UTF-8, an array the same
-of its count, and each message ends with tagged fields: their number, then tag, size and bytes of each, all but the
-bytes as unsigned varints. A uuid is 16 bytes.
+Messages are "flexible": a string is an unsigned varint of its length plus one (0 for null), then UTF-8. An array is the
+same with its count. Each message ends with tagged fields: their number, then the tag, size, and bytes of each; all but
+the bytes are unsigned varints. A uuid is 16 bytes.
 
     2  TopicRecord              name string, topic_id uuid
     3  PartitionRecord          partition int32, topic_id uuid, replicas isr removing adding arrays of int32,
@@ -18,10 +18,10 @@ bytes as unsigned varints. A uuid is 16 bytes.
     5  PartitionChangeRecord    partition int32, topic_id uuid; tags 1 leader int32, 2 replicas array of int32
     9  RemoveTopicRecord        topic_id uuid
     12 FeatureLevelRecord       name string, level int16
-    23 24 25                    a transaction of metadata begins, ends, is aborted
+    23 24 25                    the begin, end, and abort of a metadata transaction
 
-PartitionRecord is written in version 1, which every KRaft broker since 3.7 reads. Messages of other kinds are passed
-over. A message of these kinds in a version that is not known here is refused: what it says cannot be left out.
+PartitionRecord is written in version 1, which every KRaft broker since 3.7 reads. Messages of other kinds are skipped.
+An unknown version of one of these kinds is refused, because it must not be ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOPIC_RESOURCE: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevel:
-    """A feature of the cluster and its level."""
+    """A feature of the cluster, and its level."""
 
     name: str
     level: int
@@ -59,7 +59,7 @@ class FeatureLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """A topic that was created."""
+    """The creation of a topic."""
 
     name: str
     topic_id: str
@@ -67,7 +67,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """A partition that was created."""
+    """The creation of a partition."""
 
     partition: int
     topic_id: str
@@ -79,12 +79,12 @@ class PartitionRecord:
     removing: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     directories: tuple[str, ...] = ()
-    """The id of the log directory of each replica; none before version 1."""
+    """The id of each replica's log directory. Empty before version 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChange:
-    """A partition whose leader or replicas changed; None: that did not."""
+    """A change of a partition's leader or replicas. None for the one that did not change."""
 
     partition: int
     topic_id: str
@@ -94,7 +94,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """A setting; None takes it away."""
+    """A topic setting. The value None deletes it."""
 
     resource_type: int = TOPIC_RESOURCE
     resource_name: str
@@ -104,14 +104,14 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopic:
-    """A topic that was deleted."""
+    """The deletion of a topic."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The begin or the end of records that count together."""
+    """The begin, end, or abort of a metadata transaction."""
 
     api_key: int
 
@@ -144,23 +144,23 @@ def _array(items: Sequence[bytes]) -> bytes:
 
 
 def encode_uuid(text: str) -> bytes:
-    """Return the 16 bytes of an id as Kafka writes it: 22 characters of base64url."""
+    """Decode an id from Kafka's text form: 22 characters of base64url."""
     try:
         data = base64.urlsafe_b64decode(f"{text}==")
     except (ValueError, binascii.Error):
         data = b""
     if len(data) != UUID_SIZE or decode_uuid(data) != text:
-        raise UsageError(f"{text!r} is not an id of Kafka's: 22 characters of base64url")
+        raise UsageError(f"{text!r} is not an id of Kafka: pass 22 characters of base64url")
     return data
 
 
 def decode_uuid(data: bytes) -> str:
-    """Return an id as Kafka writes it."""
+    """Encode an id in Kafka's text form."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 class _Reader:
-    """Takes fields from the front of bytes; every length is a claim until the bytes are there."""
+    """Reads fields from bytes. Every length is checked against the bytes that are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -228,18 +228,18 @@ class _Reader:
         return None if count < 0 else count
 
     def tags(self) -> dict[int, bytes]:
-        """Return the tagged fields, which end a message: nothing may stand after them."""
+        """Return the tagged fields. They end a message, so no bytes may follow."""
         tags = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             tags[tag] = self.take(self.uvarint())
         if self.left:
-            raise CorruptionError(f"{self.left} bytes stand after the end of a metadata record")
+            raise CorruptionError(f"{self.left} bytes follow the end of a metadata record")
         return tags
 
 
 class _Field(NamedTuple):
-    """How a field of a message is read and written."""
+    """Reads and writes one kind of field."""
 
     read: Callable[[_Reader], Any]
     write: Callable[[Any], bytes]
@@ -251,7 +251,7 @@ _INT32: Final = _Field(_Reader.int32, struct.Struct(">i").pack)
 _STRING: Final = _Field(_Reader.string, _string)
 _NULLABLE_STRING: Final = _Field(_Reader.nullable_string, _string)
 _UUID: Final = _Field(_Reader.uuid, encode_uuid)
-_UUIDS: Final = _Field(_Reader.uuids, lambda ids: _array([encode_uuid(each) for each in ids]))
+_UUIDS: Final = _Field(_Reader.uuids, lambda ids: _array([encode_uuid(uuid) for uuid in ids]))
 _INT32S: Final = _Field(_Reader.int32s, lambda numbers: _array([_INT32.write(number) for number in numbers]))
 
 
@@ -259,7 +259,7 @@ _INT32S: Final = _Field(_Reader.int32s, lambda numbers: _array([_INT32.write(num
 
 
 class _Message(NamedTuple):
-    """A kind of message: the versions that are read, the version that is written, and its fields in their order."""
+    """A kind of message: the latest version read, the version written, and its fields in order."""
 
     record: Callable[..., MetadataRecord]
     max_version: int
@@ -298,8 +298,8 @@ _MESSAGES: Final[Mapping[int, _Message]] = {
 
 
 def encode_metadata(record: Written) -> bytes:
-    """Return the value of a record of the metadata log."""
-    api_key, message = next((key, each) for key, each in _MESSAGES.items() if each.record is type(record))
+    """Encode the value of a metadata record."""
+    api_key, message = next((key, message) for key, message in _MESSAGES.items() if message.record is type(record))
     frame = map(_uvarint, (FRAME_VERSION, api_key, message.written_version))
     fields = (field.write(getattr(record, name)) for name, field in message.fields.items())
     no_tags = _uvarint(0)
@@ -307,18 +307,18 @@ def encode_metadata(record: Written) -> bytes:
 
 
 def decode_metadata(value: bytes) -> MetadataRecord | None:
-    """Return what a record of the metadata log says, or None if its kind does not matter here."""
+    """Decode the value of a metadata record, or return None for a kind that a handover does not use."""
     reader = _Reader(value)
     frame_version, api_key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame_version != FRAME_VERSION:
-        raise FormatError(f"a metadata record has frame version {frame_version}, and only {FRAME_VERSION} is known")
+        raise FormatError(f"a metadata record has frame version {frame_version}, and only {FRAME_VERSION} is supported")
     message = _MESSAGES.get(api_key)
     if message is None:
         return None
     if version > message.max_version:
         raise FormatError(
             f"a metadata record of kind {api_key} has version {version}, and versions up to {message.max_version} are "
-            "known"
+            "supported"
         )
     fields = dict(message.fields)
     if version == 0:

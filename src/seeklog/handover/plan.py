@@ -1,7 +1,7 @@
-"""What a handover finds in a store, by reading alone.
+"""The state of a store before a handover, read without writing.
 
-The truth of a partition is its own checkpoint. A partition that was not closed cleanly, or that has no checkpoint
-because a broker wrote it, is opened and closed before anything is handed over.
+The authority on a partition is its own checkpoint. A partition that was not closed cleanly, or that has no checkpoint
+because a broker wrote it, is opened and closed before the handover.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from seeklog.topics.layout import check_root, locked_partitions, partition_path,
 from seeklog.topics.topics import Topics
 
 CLUSTER_METADATA: Final = TopicPartition("__cluster_metadata", 0)
-# Topics of a broker's own that it finds by their records, as a store does.
-_TAKEN_ALONG: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
+# Internal topics that a broker can take over, as a store can.
+_HANDED_OVER: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition as its checkpoint has it."""
+    """A partition and its checkpoint."""
 
     partition: TopicPartition
     directory: str
     checkpoint: Checkpoint | None
-    """None: a broker wrote it, and seeklog has not opened it since."""
+    """None if a broker wrote it, and seeklog has not opened it since."""
     has_metadata: bool
     """Whether `partition.metadata` names the topic's id."""
 
@@ -57,7 +57,7 @@ class PartitionState:
         return self.checkpoint.epochs[-1][0] if self.checkpoint is not None and self.checkpoint.epochs else -1
 
     def root_line(self, cleaned: int | None) -> RootLine:
-        """Return what the checkpoints in the root say of the partition. After a clean close all of it is durable."""
+        """Return the partition's values for the root's checkpoints. After a clean close all of it is durable."""
         end = self.closed.recovery_point
         start = min(self.closed.log_start_offset, end)
         return RootLine(end, start, min(self.closed.high_watermark, end), cleaned)
@@ -65,7 +65,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic of the store, and how a broker is to have it."""
+    """A topic of the store, and its settings for a broker."""
 
     name: str
     topic_id: str
@@ -80,12 +80,12 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreState:
-    """A store that is to be handed over."""
+    """The store to hand over."""
 
     root: str
     topics: tuple[TopicState, ...]
     kinds: Mapping[str, Kind]
-    """What lies in the root."""
+    """The entries of the root directory."""
 
     @property
     def partitions(self) -> list[PartitionState]:
@@ -93,19 +93,19 @@ class StoreState:
 
     @property
     def unclean(self) -> list[PartitionState]:
-        """The partitions that must be opened, and closed, before."""
+        """The partitions that must be opened and closed first."""
         return [partition for partition in self.partitions if not partition.is_clean]
 
     def check_clean(self) -> None:
-        """Refuse a store that another process has written since it was brought up to date."""
+        """Raise `HandoverRefused` if another process has written a partition in the meantime."""
         if self.unclean:
             raise HandoverRefused(
-                f"{self.unclean[0].partition} was written by another process meanwhile. Close the store there, then "
-                "run this again"
+                f"{self.unclean[0].partition} was written by another process in the meantime. Close the store there, "
+                "then run this again"
             )
 
     def partition_count(self, name: str) -> int | None:
-        """Return how many partitions a topic has, or None if it is not there."""
+        """Return a topic's partition count, or None if it does not exist."""
         return next((len(topic.partitions) for topic in self.topics if topic.name == name), None)
 
 
@@ -127,21 +127,21 @@ def counted(number: int, noun: str) -> str:
 
 
 def local_root(path: str) -> str:
-    """Return the absolute path of a directory that a handover reads or writes."""
+    """Return the absolute path of a directory."""
     if names.is_url(path):
         raise UsageError(f"{path} is a URL, and a broker needs a directory; name a directory")
     if "\0" in path:
-        raise UsageError(f"{path!r} cannot be a path: it holds a NUL")
+        raise UsageError(f"{path!r} is not a path: it contains a NUL")
     return absolute(path)
 
 
 @dataclass(slots=True)
 class LocalStore:
-    """A store in a directory, and what it is read and written with."""
+    """A store in a local directory, with what is needed to open it."""
 
     root: str
     config: LogConfig = field(default_factory=LogConfig)
-    """Holds for topics that say nothing else, as it does for the processes that write the store."""
+    """The default for topics, as for the processes that write the store."""
     files: Files = field(default_factory=OsFiles)
     clock: Clock = field(default_factory=SystemClock)
 
@@ -149,7 +149,7 @@ class LocalStore:
         self.root = local_root(self.root)
 
     def open(self, *, read_only: bool = False) -> Store:
-        """Open the store without a thread of its own."""
+        """Open the store without background threads."""
         return open_store(
             self.root,
             config=self.config,
@@ -160,7 +160,7 @@ class LocalStore:
         )
 
     def read(self) -> StoreState:
-        """Return what the store holds, or raise `HandoverRefused` for what no single broker can have."""
+        """Return the state of the store, or raise `HandoverRefused` if a single broker cannot take it over."""
         files, root = self.files, self.root
         with translated(f"{root} cannot be read"):
             kinds = check_root(files, root, create=False)
@@ -170,9 +170,9 @@ class LocalStore:
         return StoreState(root=root, topics=states, kinds=kinds)
 
     def bring_up_to_date(self, partitions: Iterable[TopicPartition]) -> None:
-        """Open the store and these partitions, and close them: each is whole then, and has a checkpoint of its own.
+        """Open and close the store and these partitions, which recovers them and writes their checkpoints.
 
-        Retention and compaction are left to whoever writes the store next.
+        Retention and compaction are left to the next writer.
         """
         with self.open() as store:
             for partition in partitions:
@@ -180,32 +180,31 @@ class LocalStore:
                     pass
 
     @contextlib.contextmanager
-    def settled(self) -> Iterator[None]:
-        """Bring the store up to date, and hold it alone: no broker, no other store, and no writer of a partition."""
-        self.bring_up_to_date(each.partition for each in self.read().unclean)
-        partitions = [each.partition for each in self.read().partitions]
+    def locked(self) -> Iterator[None]:
+        """Bring the store up to date, then lock it against brokers, other stores, and writers."""
+        self.bring_up_to_date(partition_state.partition for partition_state in self.read().unclean)
+        partitions = [partition_state.partition for partition_state in self.read().partitions]
         with locked_root(self.files, self.root), locked_partitions(self.files, self.clock, self.root, partitions):
             yield
 
 
 def _topic_state(files: Files, root: str, topic: Topic, config: LogConfig) -> TopicState:
     name = topic.name
-    if name in names.INTERNAL_TOPICS and name not in _TAKEN_ALONG:
+    if name in names.INTERNAL_TOPICS and name not in _HANDED_OVER:
         raise HandoverRefused(
-            f"{root} holds {name}, which a broker keeps for itself and another broker cannot take over. Move its "
-            "directories away"
+            f"{root} holds {name}, which is internal to one broker and cannot be handed over. Move its directories away"
         )
     if topic.topic_id == NO_TOPIC_ID:
         raise HandoverRefused(
-            f"topic {name!r} has no id: a broker before 2.8 wrote it. Copy its records to a new topic"
+            f"topic {name!r} has no id, because a broker before 2.8 wrote it. Copy its records to a new topic"
         )
     if topic.partitions != tuple(range(len(topic.partitions))):
         missing = next(n for n, there in enumerate(topic.partitions) if n != there)
         raise HandoverRefused(
-            f"partition {missing} of topic {name!r} is not in {root}: a broker kept it elsewhere. Bring it here first"
+            f"partition {missing} of topic {name!r} is not in {root}: a broker kept it elsewhere. Move it here first"
         )
     partitions = tuple(_partition_state(files, root, topic, number) for number in topic.partitions)
-    settings = KafkaSettings(dict(OFFSETS_TOPIC)) if name in _TAKEN_ALONG else to_kafka(config)
+    settings = KafkaSettings(dict(OFFSETS_TOPIC)) if name in _HANDED_OVER else to_kafka(config)
     return TopicState(name=name, topic_id=topic.topic_id, config=config, settings=settings, partitions=partitions)
 
 
@@ -216,26 +215,26 @@ def _partition_state(files: Files, root: str, topic: Topic, number: int) -> Part
         files.kind(directory)
     except FileNotFoundError:
         raise HandoverRefused(
-            f"the store has topic {topic.name!r} with {partition}, and {directory} is not there. Restore it from a "
-            "copy, or delete the topic"
+            f"the store has topic {topic.name!r} with {partition}, and {directory} is missing. Restore it from a copy, "
+            "or delete the topic"
         ) from None
     topic_id = read_topic_id(files, directory)
     if topic_id not in (topic.topic_id, NO_TOPIC_ID):
         raise HandoverRefused(
-            f"{directory} is of a topic with the id {topic_id}, and {topic.name!r} has {topic.topic_id}: the topic was "
-            "recreated elsewhere. Move the directory away"
+            f"{directory} belongs to a topic with the id {topic_id}, and {topic.name!r} has {topic.topic_id}: the "
+            "topic was recreated elsewhere. Move the directory away"
         )
     return PartitionState(
         partition=partition,
         directory=directory,
-        # After a broker's visit our own does not count: the partition is opened first, as one that was not closed.
+        # A broker's changes invalidate the checkpoint, and the partition is then opened first, like an unclean one.
         checkpoint=known_checkpoint(files, directory, inherited=None),
         has_metadata=topic_id == topic.topic_id,
     )
 
 
 def check_no_broker(files: Files, root: str) -> None:
-    """Refuse a directory whose broker runs. Nothing is written: a broker that stops removes its lock file."""
+    """Refuse a directory whose broker is running. Does not touch the lock file: a broker removes it when it stops."""
     try:
         is_running = files.has_broker(f"{root}/{names.LOCK}")
     except FileNotFoundError:
@@ -246,7 +245,7 @@ def check_no_broker(files: Files, root: str) -> None:
 
 @contextlib.contextmanager
 def locked_root(files: Files, root: str) -> Iterator[None]:
-    """Hold the file that a broker locks as a broker does: alone."""
+    """Hold the lock file of a broker exclusively, as a broker does."""
     try:
         lock = Lock(files, files.lock_as_broker(f"{root}/{names.LOCK}"))
     except BlockingIOError:
@@ -262,9 +261,12 @@ def locked_root(files: Files, root: str) -> Iterator[None]:
 
 
 def update_root_offsets(files: Files, root: str, partitions: Sequence[PartitionState]) -> None:
-    """Put what is known of partitions into the checkpoints of a root; the lines of others stay."""
+    """Update partitions in the checkpoints of a root. The values of others stay."""
     offsets = RootOffsets.read(files, root)
-    lines = {each.partition: each.root_line(offsets.cleaned.get(each.partition)) for each in partitions}
+    lines = {
+        partition_state.partition: partition_state.root_line(offsets.cleaned.get(partition_state.partition))
+        for partition_state in partitions
+    }
     others = set(offsets.recovery_points) | set(offsets.log_start_offsets) | set(offsets.high_watermarks)
     offsets.update(lines, existing=others | set(offsets.cleaned) | set(lines))
     offsets.write(files, root)

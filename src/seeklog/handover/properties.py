@@ -1,4 +1,4 @@
-"""The `server.properties` of a single broker over a store, and how it is started."""
+"""The `server.properties` of a single broker over a store, and the command that starts it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ COMMAND: Final = "bin/kafka-server-start.sh server.properties"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where a broker listens. Its controller has the next port on 127.0.0.1."""
+    """The address of a broker. Its controller listens on the next port, on 127.0.0.1."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """Return the listener that `HOST:PORT` names."""
+        """Parse `HOST:PORT`."""
         host, colon, port = text.rpartition(":")
         is_port = port.isascii() and port.isdigit() and 1 <= int(port) < PORT_MAX
         if not colon or not host or not is_port or any(sign.isspace() or sign in ",/" for sign in host):
             raise UsageError(
-                f"a listener is HOST:PORT with a port from 1 to {PORT_MAX - 1}, not {text!r}: the controller takes the "
-                f"port after it. Give one such as 127.0.0.1:9092"
+                f"a listener is HOST:PORT with a port from 1 to {PORT_MAX - 1}, because the controller uses the next "
+                f"one, not {text!r}; pass one such as 127.0.0.1:9092"
             )
         return cls(host, int(port))
 
@@ -40,7 +40,7 @@ DEFAULT_LISTENER: Final = Listener("127.0.0.1", 9092)
 def server_properties(root: str, *, node_id: int, listener: Listener, offsets_partitions: int | None) -> list[str]:
     """Return the lines of a `server.properties` for a broker that is its own controller.
 
-    `offsets_partitions` is how many partitions `__consumer_offsets` has; None: it is not there yet.
+    `offsets_partitions` is the partition count of `__consumer_offsets`, or None if the topic does not exist yet.
     """
     controller = f"127.0.0.1:{listener.port + 1}"
     words = {
@@ -66,7 +66,7 @@ def server_properties(root: str, *, node_id: int, listener: Listener, offsets_pa
 
 
 def _escaped(value: str) -> str:
-    """Return a value as Java's Properties read it: Latin-1, with escapes for the rest and for the backslash."""
+    """Escape a value for Java's Properties: Latin-1, with escapes for other characters and for the backslash."""
     out = []
     for sign in value.replace("\\", "\\\\"):
         if sign.isascii():

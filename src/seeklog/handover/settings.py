@@ -1,6 +1,6 @@
-"""What a topic's configuration is called by a broker, and what a broker's settings are here.
+"""The mapping between seeklog's topic settings and a broker's.
 
-Written are the settings whose value differs from Kafka's default, because a broker has its own default for the rest.
+Only settings that differ from Kafka's defaults are written: a broker has its own defaults for the others.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import InvalidConfig
 
-# Since 4.0 a broker refuses a smaller one, and with it the whole topic.
+# Since 4.0 a broker refuses a smaller value, and with it the whole topic.
 MIN_SEGMENT_BYTES: Final = 1 << 20
-# Kafka's defaults of the settings that both have under one name. They are ours, too, but written down for themselves:
-# a default of ours that moves must not change what a broker is given.
+# Kafka's defaults of the settings that both have by the same name. seeklog has the same defaults, but they are repeated
+# here: a change of seeklog's defaults must not change what a broker gets.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
@@ -31,37 +31,37 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "segment.index.bytes": "10485760",
     "segment.ms": "604800000",
 }
-# What no broker has for a topic.
+# Settings that a broker does not have.
 _OURS: Final = ("index_interval_records", "key_index", "max_decompressed_bytes", "producer_id_expiration_ms")
 OFFSETS_TOPIC: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
     "segment.bytes": "104857600",
 }
-"""What a broker gives `__consumer_offsets` when it creates it."""
+"""The settings with which a broker creates `__consumer_offsets`."""
 
 
 @dataclass(slots=True)
 class KafkaSettings:
-    """A topic's settings for a broker."""
+    """The settings of a topic for a broker."""
 
     values: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    """Why a setting has another value there, or none."""
+    """Why a setting was changed or left out, by its name."""
 
 
 def to_kafka(config: LogConfig) -> KafkaSettings:
-    """Return a configuration as a broker's settings of a topic."""
+    """Convert a configuration to a broker's topic settings."""
     found = KafkaSettings()
     for word, default in _DEFAULTS.items():
         value = str(getattr(config, word.replace(".", "_")))
         if word == "segment.bytes" and int(value) < MIN_SEGMENT_BYTES:
-            found.notes[word] = f"raised from {value}: a broker refuses less"
+            found.notes[word] = f"raised from {value}, the minimum of a broker"
             value = str(MIN_SEGMENT_BYTES)
         if value != default:
             found.values[word] = value
     if config.compression_type != "none":
-        # "none" says that records are not compressed here. A broker's "uncompressed" would undo what producers did.
+        # "none" means that seeklog does not compress. A broker's "uncompressed" would decompress producers' batches.
         found.values["compression.type"] = config.compression_type
     if config.flush == "batch":
         found.values["flush.messages"] = "1"
@@ -75,7 +75,7 @@ def to_kafka(config: LogConfig) -> KafkaSettings:
 
 
 def from_kafka(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a topic's configuration for a broker's settings, and those that have no counterpart, with the reason."""
+    """Convert a broker's topic settings. Return the configuration, and the settings left out with their reasons."""
     config: dict[str, Any] = {}
     left: dict[str, str] = {}
     for word, value in sorted(values.items()):

@@ -6,8 +6,8 @@ A snapshot is a file of record batches of magic 2, offsets from 0 on:
     batches            the values are metadata records (`metadata`)
     a control batch    one SnapshotFooterRecord: key int16 0, int16 4; value int16 0, no tagged fields
 
-A broker that is formatted and has no `__cluster_metadata-0` yet takes the records of `bootstrap.checkpoint` as the
-first ones of its cluster. Nothing else is asked of them, so the topics of a store can be among them.
+A formatted broker without `__cluster_metadata-0` reads `bootstrap.checkpoint` as the first records of its cluster. It
+accepts any metadata records there, so they can include the topics of a store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from seeklog.record.record import Record
 _HEADER_KEY: Final = struct.pack(">hh", 0, 3)
 _FOOTER_KEY: Final = struct.pack(">hh", 0, 4)
 _FOOTER_VALUE: Final = struct.pack(">hb", 0, 0)
-# A batch of metadata may have 8 MiB; a record of ours is at most a few hundred bytes.
+# A batch of metadata may have 8 MiB; a record here has at most a few hundred bytes.
 RECORDS_PER_BATCH: Final = 1000
 
-# What `StorageTool version-mapping` says of each version, in the order in which `StorageTool format` writes it.
+# The features of each version by `StorageTool version-mapping`, in the order in which `StorageTool format` writes them.
 _FEATURES: Final = (
     "metadata.version",
     "eligible.leader.replicas.version",
@@ -42,17 +42,17 @@ FEATURE_LEVELS: Final = {
     "4.2": (29, 1, 1, 1, 1, 2),
     "4.3": (30, 1, 1, 1, 1, 2),
 }
-"""The levels of these features in each version of Kafka; 0: it does not have the feature."""
+"""The levels of these features in each version of Kafka; 0 if it does not have the feature."""
 
 
 def feature_records(kafka_version: str) -> list[FeatureLevel]:
-    """Return the features of a new cluster of a version of Kafka."""
+    """Return the features of a new cluster of a Kafka version."""
     levels = zip(_FEATURES, FEATURE_LEVELS[kafka_version], strict=True)
     return [FeatureLevel(name=name, level=level) for name, level in levels if level]
 
 
 def encode_snapshot(values: Sequence[bytes], *, now_ms: int) -> bytes:
-    """Return a snapshot of encoded metadata records."""
+    """Encode metadata records as a snapshot."""
     header = Record(struct.pack(">hqb", 0, 0, 0), key=_HEADER_KEY)
     parts = [encode_batch([header], now_ms=now_ms, control=True)]
     next_offset = 1
@@ -66,12 +66,12 @@ def encode_snapshot(values: Sequence[bytes], *, now_ms: int) -> bytes:
 
 
 def encode_bootstrap(records: Sequence[Written], *, now_ms: int) -> bytes:
-    """Return the bytes of a `bootstrap.checkpoint`."""
+    """Encode a `bootstrap.checkpoint`."""
     return encode_snapshot([encode_metadata(record) for record in records], now_ms=now_ms)
 
 
 def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
-    """Return the records of a snapshot that matter here; one that is cut short or damaged is refused."""
+    """Decode the metadata records that a handover uses. Raises `CorruptionError` if the snapshot is torn or damaged."""
     try:
         batches = list(split_batches(data))
         size = sum(batch.header.size for batch in batches)
@@ -84,8 +84,8 @@ def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
         return [
             record
             for batch in batches
-            for each in decode_records(batch.raw)
-            if each.value is not None and (record := decode_metadata(each.value)) is not None
+            for stored in decode_records(batch.raw)
+            if stored.value is not None and (record := decode_metadata(stored.value)) is not None
         ]
     except CorruptionError as error:
         raise error.located(path) from error
