@@ -239,7 +239,7 @@ def _segment(content: dict[str, Any]) -> dict[str, Any]:
         (_signed(lambda content: _segment(content)["files"].pop(".log")), "are not a segment's files"),
         (
             _signed(lambda content: _segment(content)["files"].update({"/../x": {"size": 1, "crc32c": "0"}})),
-            "not those",
+            "not a segment's files",
         ),
         (_signed(lambda content: content.update(replaced=["../../x.log"])), "is not a file of a segment"),
         (

@@ -261,7 +261,7 @@ def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_t
     [
         (5_000, "stored CRC", CorruptBatch),
         # The leader epoch of the first batch, which no batch's CRC covers.
-        (15, "the manifest has it with", CorruptionError),
+        (15, "and the manifest has", CorruptionError),
     ],
 )
 def test_an_archived_segment_that_is_damaged_proves_nothing(

@@ -163,7 +163,7 @@ def test_topics_that_are_missing_are_named_with_the_command_that_creates_them(ro
         f"{create} --topic customers --partitions 1 --replication-factor 1 --config cleanup.policy=compact",
         f"{create} --topic payments --partitions 2 --replication-factor 1 --config {settings}",
     ]
-    with pytest.raises(HandoverRefused, match="no topic 'customers', nor 1 others"):
+    with pytest.raises(HandoverRefused, match="no topic 'customers', and 1 more are missing"):
         into(root, tmp_path / "data")
     assert state_of(tmp_path / "data") == there
 

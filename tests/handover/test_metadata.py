@@ -210,7 +210,7 @@ def test_a_snapshot_stands_for_the_records_before_it() -> None:
     written: list[Written] = []
     for record in records:
         if record is not None and not isinstance(record, Transaction):
-            cluster.take(record)
+            cluster.apply(record)
     for topic in cluster.topics.values():
         written.append(TopicRecord(name=topic.name, topic_id=topic.topic_id))
         written += [
@@ -246,15 +246,15 @@ def test_a_snapshot_stands_for_the_records_before_it() -> None:
 
 def test_a_topic_that_was_deleted_takes_its_settings_along() -> None:
     cluster = Cluster()
-    cluster.take(TopicRecord(name="t", topic_id=ID))
-    cluster.take(ConfigRecord(resource_name="t", name="retention.ms", value="1"))
-    cluster.take(RemoveTopic(topic_id=ID))
-    cluster.take(TopicRecord(name="t", topic_id=OTHER_ID))
+    cluster.apply(TopicRecord(name="t", topic_id=ID))
+    cluster.apply(ConfigRecord(resource_name="t", name="retention.ms", value="1"))
+    cluster.apply(RemoveTopic(topic_id=ID))
+    cluster.apply(TopicRecord(name="t", topic_id=OTHER_ID))
     assert cluster.topics["t"].config == {}
     with pytest.raises(CorruptionError, match="did not create"):
-        cluster.take(PartitionChange(partition=0, topic_id=OTHER_ID, leader=1))
+        cluster.apply(PartitionChange(partition=0, topic_id=OTHER_ID, leader=1))
     with pytest.raises(CorruptionError, match="did not create"):
-        cluster.take(PartitionChange(partition=0, topic_id=ID, leader=1))
+        cluster.apply(PartitionChange(partition=0, topic_id=ID, leader=1))
 
 
 def cluster_log() -> bytes:

@@ -83,7 +83,7 @@ def log_bytes(store: Store) -> dict[str, bytes | str]:
 # ---------------------------------------------------------------- asking
 
 
-def test_a_store_without_groups_has_none_and_makes_no_topic_for_the_question(store: Store) -> None:
+def test_listing_groups_does_not_create_offsets_topic(store: Store) -> None:
     before = snapshot(store.path)
     assert store.groups() == []
     with pytest.raises(GroupNotFound, match="none yet"):
@@ -91,14 +91,14 @@ def test_a_store_without_groups_has_none_and_makes_no_topic_for_the_question(sto
     assert snapshot(store.path) == before
 
 
-def test_groups_are_named_in_order(store: Store) -> None:
+def test_groups_are_listed_in_order(store: Store) -> None:
     names = ["zebra", "alpha", "Beta", "gamma-1", "ü", "a.b_c", "世界", "x" * 1024]
     for name in names:
         commit(store, name, {ZERO: 1})
     assert store.groups() == sorted(names)
 
 
-def test_a_group_lies_where_kafka_puts_it(store: Store) -> None:
+def test_group_is_in_partition_that_kafka_chooses(store: Store) -> None:
     for name in ("fraud", "my-group", "polygenelubricants", "ü🔑"):
         commit(store, name, {ZERO: 1})
         partition = TopicPartition(CONSUMER_OFFSETS, java_hash(name) % OFFSETS_PARTITIONS)
@@ -136,7 +136,7 @@ def test_a_group_is_described_with_its_offsets_and_members(store: Store) -> None
     ],
     ids=["describe", "lag", "reset", "delete"],
 )
-def test_a_group_that_is_not_there_is_told_with_the_nearest(store: Store, ask: Any) -> None:
+def test_missing_group_is_reported_with_nearest_name(store: Store, ask: Any) -> None:
     for name in ("billing", "fraud", "search"):
         commit(store, name, {ZERO: 1})
     before = snapshot(store.path)
@@ -145,7 +145,7 @@ def test_a_group_that_is_not_there_is_told_with_the_nearest(store: Store, ask: A
     assert snapshot(store.path) == before
 
 
-def test_the_groups_that_there_are_are_told_when_none_is_near(store: Store) -> None:
+def test_existing_groups_are_listed_if_no_name_is_near(store: Store) -> None:
     commit(store, "billing", {ZERO: 1})
     with pytest.raises(GroupNotFound, match="there are billing"):
         store.describe_group("zzz")
@@ -189,7 +189,7 @@ def test_lag_counts_from_the_commit_to_the_end(store: Store) -> None:
     assert all(lag.member_id is None for lag in store.lag("group"))
 
 
-def test_lag_tells_partitions_that_a_member_reads_without_a_commit(store: Store) -> None:
+def test_lag_includes_assigned_partitions_without_commit(store: Store) -> None:
     commit(store, "group", {ZERO: 4})
     with store.consumer(["events"], group="group") as consumer:
         facts = [(lag.partition, lag.committed, lag.lag, lag.member_id) for lag in store.lag("group")]
@@ -200,7 +200,7 @@ def test_lag_tells_partitions_that_a_member_reads_without_a_commit(store: Store)
     ]
 
 
-def test_lag_counts_only_what_is_kept(store: Store) -> None:
+def test_lag_counts_only_retained_offsets(store: Store) -> None:
     commit(store, "group", {ZERO: 2})
     with store._table.writing(ZERO) as log:
         log.delete_before(6)
@@ -216,7 +216,7 @@ def test_lag_is_never_negative(store: Store) -> None:
     assert [lag.lag for lag in store.lag("group")] == [0]
 
 
-def test_lag_leaves_out_partitions_that_lie_elsewhere(store: Store) -> None:
+def test_lag_omits_partitions_that_are_elsewhere(store: Store) -> None:
     commit(store, "group", {ZERO: 1})
     put(
         store,
@@ -274,7 +274,7 @@ def test_offsets_are_reset_and_read_from(
     ],
     ids=repr,
 )
-def test_a_reset_that_cannot_be_is_refused_and_changes_nothing(
+def test_invalid_reset_is_refused_and_changes_nothing(
     store: Store, words: dict[str, Any], error: type[SeeklogError]
 ) -> None:
     commit(store, "group", {ZERO: 5})
@@ -284,7 +284,7 @@ def test_a_reset_that_cannot_be_is_refused_and_changes_nothing(
     assert snapshot(store.path, locks=False) == before
 
 
-def test_offsets_are_committed_from_outside_for_a_group_that_need_not_be_there(store: Store) -> None:
+def test_committing_offsets_creates_group(store: Store) -> None:
     store.commit_offsets("nightly", {ZERO: 4, TWO: 30})
     store.commit_offsets("nightly", {ZERO: 7})
 
@@ -297,14 +297,14 @@ def test_offsets_are_committed_from_outside_for_a_group_that_need_not_be_there(s
 
 
 @pytest.mark.parametrize("to", [1.5, b"latest", [1]], ids=repr)
-def test_a_reset_to_what_is_no_offset_is_refused(store: Store, to: Any) -> None:
+def test_reset_to_invalid_offset_is_refused(store: Store, to: Any) -> None:
     commit(store, "group", {ZERO: 5})
     with pytest.raises(UsageError):
         store.reset_offsets("group", "events", to=to)
     assert store.describe_group("group").offsets == {ZERO: 5}
 
 
-def test_a_reset_of_an_unknown_topic_is_refused(store: Store) -> None:
+def test_reset_of_unknown_topic_is_refused(store: Store) -> None:
     commit(store, "group", {ZERO: 5})
     with pytest.raises(TopicNotFound, match="did you mean 'events'"):
         store.reset_offsets("group", "event", to=0)
@@ -320,7 +320,7 @@ def test_a_reset_of_an_unknown_topic_is_refused(store: Store) -> None:
     ],
     ids=["reset", "delete", "commit of a stranger", "commit from outside"],
 )
-def test_a_group_that_consumes_is_not_changed(store: Store, change: Any) -> None:
+def test_group_with_active_members_is_not_changed(store: Store, change: Any) -> None:
     commit(store, "group", {ZERO: 5})
     with store.consumer(["events"], group="group", enable_auto_commit=False):
         before = log_bytes(store)
@@ -330,7 +330,7 @@ def test_a_group_that_consumes_is_not_changed(store: Store, change: Any) -> None
     change(store)
 
 
-def test_members_that_died_do_not_keep_a_group_busy(store: Store) -> None:
+def test_dead_members_do_not_keep_group_active(store: Store) -> None:
     consumer = store.consumer(["events"], group="group", enable_auto_commit=False)
     assert consumer._membership is not None
     assert consumer._membership._lock is not None
@@ -341,7 +341,7 @@ def test_members_that_died_do_not_keep_a_group_busy(store: Store) -> None:
     store.delete_group("group")
 
 
-def test_members_of_a_broker_do_not_keep_a_group_busy(store: Store) -> None:
+def test_members_of_broker_do_not_keep_group_active(store: Store) -> None:
     commit(store, "group", {ZERO: 5})
     member = Member(
         member_id="consumer-1-0a0a0a0a-0000-4000-8000-000000000000",
@@ -363,7 +363,7 @@ def test_members_of_a_broker_do_not_keep_a_group_busy(store: Store) -> None:
 # ---------------------------------------------------------------- deleting
 
 
-def test_a_group_that_is_deleted_is_gone_with_its_offsets(store: Store) -> None:
+def test_deleting_group_deletes_its_offsets(store: Store) -> None:
     commit(store, "group", {ZERO: 5, ONE: 6})
     commit(store, "other", {ZERO: 7})
     with store.consumer(["events"], group="group"):
@@ -378,7 +378,7 @@ def test_a_group_that_is_deleted_is_gone_with_its_offsets(store: Store) -> None:
             assert again.describe_group("group").generation == 1
 
 
-def test_a_topic_that_is_deleted_takes_its_commits_along(store: Store) -> None:
+def test_deleting_topic_deletes_its_committed_offsets(store: Store) -> None:
     store.create_topic("others", partitions=1)
     commit(store, "both", {ZERO: 5, TopicPartition("others", 0): 0})
     commit(store, "one", {ZERO: 5})
@@ -388,7 +388,7 @@ def test_a_topic_that_is_deleted_takes_its_commits_along(store: Store) -> None:
     assert store.groups() == ["both"]
 
 
-def test_a_topic_is_deleted_though_its_commits_together_are_more_than_a_batch_holds(tmp_path: Path) -> None:
+def test_topic_is_deleted_although_tombstones_exceed_one_batch(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", max_message_bytes=300) as store:
         store.create_topic("events", partitions=20)
         for number in range(20):
@@ -414,7 +414,7 @@ def make_anew(store: Store, topic: str, count: int) -> None:
 @pytest.mark.id("commit-of-a-recreated-topic")
 @pytest.mark.parametrize("count", [5, 30], ids=["shorter", "longer"])
 @pytest.mark.parametrize("by", ["this store", "another store"])
-def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
+def test_offsets_of_deleted_topic_do_not_apply_to_recreated_one(
     store: Store, clock: FakeClock, by: str, count: int
 ) -> None:
     """A group that kept them would pass over the first records of the new topic, and nobody would know."""
@@ -435,9 +435,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
 
 
 @pytest.mark.parametrize("who", ["committed in vain", "looked on"])
-def test_nor_are_those_that_took_the_place_of_a_commit_which_a_failed_sync_has_lost(
-    store: Store, who: str, tmp_path: Path
-) -> None:
+def test_commit_that_replaced_lost_one_is_deleted_with_its_topic(store: Store, who: str, tmp_path: Path) -> None:
     """Who had seen the lost one took the other for it, and did not know of it when it deleted the topic."""
     watching: list[Store] = []
 
@@ -471,7 +469,7 @@ def test_nor_are_those_that_took_the_place_of_a_commit_which_a_failed_sync_has_l
         assert neighbour not in later.groups()
 
 
-def test_a_consumer_commits_again_when_it_has_begun_the_new_topic(store: Store, clock: FakeClock) -> None:
+def test_consumer_commits_again_after_starting_recreated_topic(store: Store, clock: FakeClock) -> None:
     with store.consumer(["events"], group="group", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         consumer.poll()
         make_anew(store, "events", 30)
@@ -483,9 +481,7 @@ def test_a_consumer_commits_again_when_it_has_begun_the_new_topic(store: Store, 
     assert store.describe_group("group").offsets == {ZERO: 30, ONE: 0, TWO: 0}
 
 
-def test_an_automatic_commit_that_learns_of_a_new_topic_lets_it_be_read_from_its_start(
-    store: Store, clock: FakeClock
-) -> None:
+def test_automatic_commit_that_sees_recreated_topic_leaves_its_start(store: Store, clock: FakeClock) -> None:
     with open_store(store.path, clock=clock) as reader:
         consumer = reader.consumer(
             ["events"],
@@ -510,7 +506,7 @@ def test_an_automatic_commit_that_learns_of_a_new_topic_lets_it_be_read_from_its
     ],
     ids=["commit", "reset"],
 )
-def test_a_commit_that_a_deletion_overtakes_is_refused(
+def test_commit_overtaken_by_deletion_is_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch, change: Any, is_made_anew: bool
 ) -> None:
     """The deletion returns when the commit has found its offsets good, and before it is written."""
@@ -531,7 +527,9 @@ def test_a_commit_that_a_deletion_overtakes_is_refused(
 
 
 @pytest.mark.id("commit-elsewhere-forgotten")
-def test_a_deletion_forgets_what_another_process_is_committing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_deletes_offsets_that_another_process_is_committing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commit has found the topic there, and is not written yet, when the deletion comes to the group."""
     commit(store, "another group", {ZERO: 1})
     store._table.drop("events")
@@ -561,7 +559,7 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\tb", "x" * 1025, "ü" * 513, "\ud800", "a\x7f"], ids=repr)
-def test_what_cannot_name_a_group_is_refused(store: Store, name: str) -> None:
+def test_invalid_group_name_is_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidName):
         commit(store, name, {ZERO: 1})
     assert store.topics(internal=True) == ["events"]
@@ -584,7 +582,7 @@ def test_what_cannot_name_a_group_is_refused(store: Store, name: str) -> None:
     ],
     ids=repr,
 )
-def test_a_damaged_record_is_left_out_with_a_warning(
+def test_damaged_record_is_skipped_with_warning(
     store: Store, damaged: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(store, "group", {ZERO: 5, ONE: 6})
@@ -599,9 +597,7 @@ def test_a_damaged_record_is_left_out_with_a_warning(
     assert str(store._groups.partition_of("group")) in warnings[0]
 
 
-def test_records_of_kinds_that_are_not_known_are_passed_over_in_silence(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_of_unknown_kinds_are_skipped_silently(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     commit(store, "group", {ZERO: 5})
     with caplog.at_level(logging.WARNING, "seeklog"):
         for version in (3, 8, 15):
@@ -610,7 +606,7 @@ def test_records_of_kinds_that_are_not_known_are_passed_over_in_silence(
     assert caplog.records == []
 
 
-def test_tombstones_of_what_was_never_there_are_nothing(store: Store) -> None:
+def test_tombstones_without_earlier_records_have_no_effect(store: Store) -> None:
     commit(store, "group", {ZERO: 5})
     put(
         store,
@@ -623,7 +619,7 @@ def test_tombstones_of_what_was_never_there_are_nothing(store: Store) -> None:
     assert store.describe_group("group").offsets == {ZERO: 5}
 
 
-def test_the_last_record_of_a_key_counts(store: Store) -> None:
+def test_last_record_of_key_counts(store: Store) -> None:
     commit(store, "group", {ZERO: 5})
     put(
         store,
@@ -635,7 +631,7 @@ def test_the_last_record_of_a_key_counts(store: Store) -> None:
     assert store.describe_group("group").offsets == {ZERO: 2}
 
 
-def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
+def test_log_that_lost_its_beginning_is_read_again(store: Store) -> None:
     """A broker's cleaner may move the start of the log past what was read already."""
     commit(store, "group", {ZERO: 5})
     commit(store, "group", {ONE: 6})
@@ -648,9 +644,7 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
 
 
 @pytest.mark.id("group-tombstones-compacted")
-def test_what_was_taken_away_stays_away_when_compaction_has_dropped_the_tombstones(
-    store: Store, clock: FakeClock
-) -> None:
+def test_deletions_hold_after_compaction_removed_their_tombstones(store: Store, clock: FakeClock) -> None:
     """A store that has looked at the groups, and then not for days, never sees the tombstones."""
     commit(store, "group", {ZERO: 5, ONE: 6})
     commit(store, "other", {ZERO: 7})
@@ -671,7 +665,7 @@ def test_what_was_taken_away_stays_away_when_compaction_has_dropped_the_tombston
 # ---------------------------------------------------------------- many at once
 
 
-def test_commits_of_many_threads_all_survive(store: Store) -> None:
+def test_commits_of_many_threads_all_succeed(store: Store) -> None:
     def commit_all(number: int) -> None:
         for offset in range(8):
             commit(store, f"group-{number % 3}", {TopicPartition("events", number // 3): offset})
@@ -712,7 +706,7 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_closed_store_tells_nothing_of_groups(tmp_path: Path) -> None:
+def test_closed_store_answers_no_questions_about_groups(tmp_path: Path) -> None:
     """Goal: an answer, an error, but no endless search for a log that is open."""
     store = open_store(tmp_path / "store")
     store.create_topic("events", partitions=1)
@@ -727,7 +721,7 @@ def test_a_closed_store_tells_nothing_of_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("commit-after-records")
-def test_the_records_that_a_commit_counts_are_durable_before_it(tmp_path: Path) -> None:
+def test_records_before_committed_offset_are_durable_before_commit(tmp_path: Path) -> None:
     """Goal: no power loss can give their offsets to other records, which the group would then pass over."""
     with open_store(tmp_path / "store", flush="os") as store:
         store.create_topic("events", partitions=1)

@@ -98,7 +98,7 @@ def test_one_member_reads_everything(store: Store) -> None:
         assert alone.member_id is not None
 
 
-def test_two_and_three_members_share(store: Store, clock: FakeClock) -> None:
+def test_two_and_three_members_share_partitions(store: Store, clock: FakeClock) -> None:
     with join(store) as first, join(store) as second:
         assert second.assignment == frozenset()  # nothing is free until the first has given it up
         beat(clock, first, second)
@@ -121,7 +121,7 @@ def test_more_members_than_partitions_leave_some_idle(store: Store, clock: FakeC
     assert sizes(*idle) == [0, 1, 1, 1, 1, 1, 1]
 
 
-def test_one_who_leaves_is_followed_at_once_by_the_next_heartbeat(store: Store, clock: FakeClock) -> None:
+def test_partitions_of_leaving_member_move_at_next_heartbeat(store: Store, clock: FakeClock) -> None:
     with join(store) as first:
         with join(store) as second:
             beat(clock, first, second)
@@ -141,7 +141,7 @@ def test_nothing_happens_between_heartbeats(store: Store, clock: FakeClock) -> N
             assert len(first.assignment) == 3
 
 
-def test_members_of_different_topics_share_what_both_want(store: Store, clock: FakeClock) -> None:
+def test_members_with_different_topics_share_common_topics(store: Store, clock: FakeClock) -> None:
     store.create_topic("others", partitions=2)
     with (
         join(store) as first,
@@ -160,7 +160,7 @@ def test_members_of_different_groups_do_not_share(store: Store) -> None:
         assert one.assignment == two.assignment == EVERYTHING
 
 
-def test_a_consumer_with_assigned_partitions_is_no_member(store: Store) -> None:
+def test_consumer_with_assigned_partitions_is_not_a_member(store: Store) -> None:
     with store.consumer(group="group", enable_auto_commit=False) as free, join(store) as member:
         free.assign([("events", 0)])
         assert free.member_id is None
@@ -168,7 +168,7 @@ def test_a_consumer_with_assigned_partitions_is_no_member(store: Store) -> None:
         assert member.assignment == EVERYTHING
 
 
-def test_a_generation_is_counted_for_every_change_and_for_nothing_else(store: Store, clock: FakeClock) -> None:
+def test_generation_grows_with_every_change_only(store: Store, clock: FakeClock) -> None:
     with join(store) as first, join(store) as second:
         beat(clock, first, second)
         generation = store.describe_group("group").generation
@@ -180,7 +180,7 @@ def test_a_generation_is_counted_for_every_change_and_for_nothing_else(store: St
 # ---------------------------------------------------------------- what moves with a partition
 
 
-def test_every_record_is_handed_out_once_though_members_come_and_go(store: Store, clock: FakeClock) -> None:
+def test_every_record_is_returned_once_while_members_come_and_go(store: Store, clock: FakeClock) -> None:
     """With orderly members and automatic commits not even a duplicate: what is given up was committed."""
     draw = random.Random(2)
     members = [join(store)]
@@ -203,7 +203,7 @@ def test_every_record_is_handed_out_once_though_members_come_and_go(store: Store
     assert sorted(seen) == [(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS)]
 
 
-def test_a_partition_that_moves_is_read_on_where_it_was_committed(store: Store, clock: FakeClock) -> None:
+def test_moved_partition_continues_at_its_committed_offset(store: Store, clock: FakeClock) -> None:
     with join(store) as first:
         while first.position(("events", 5)) < 7:
             first.poll(max_records=1)
@@ -215,7 +215,7 @@ def test_a_partition_that_moves_is_read_on_where_it_was_committed(store: Store, 
             }
 
 
-def test_listeners_are_told_what_comes_and_goes(store: Store, clock: FakeClock) -> None:
+def test_listeners_get_added_and_revoked_partitions(store: Store, clock: FakeClock) -> None:
     told: list[tuple[str, frozenset[TopicPartition]]] = []
 
     def listener(what: str) -> Callable[[frozenset[TopicPartition]], None]:
@@ -231,7 +231,7 @@ def test_listeners_are_told_what_comes_and_goes(store: Store, clock: FakeClock) 
     assert told[3:] == [("-first", EVERYTHING - moved), ("+second", EVERYTHING - moved)]
 
 
-def test_a_listener_may_commit_what_it_is_about_to_lose(store: Store, clock: FakeClock) -> None:
+def test_listener_may_commit_partitions_about_to_be_revoked(store: Store, clock: FakeClock) -> None:
     def commit(partitions: frozenset[TopicPartition]) -> None:
         first.commit({partition: first.position(partition) for partition in partitions})
 
@@ -245,7 +245,7 @@ def test_a_listener_may_commit_what_it_is_about_to_lose(store: Store, clock: Fak
     first.close()
 
 
-def test_a_listener_may_seek_in_what_it_was_given(store: Store, clock: FakeClock) -> None:
+def test_listener_may_seek_in_added_partitions(store: Store, clock: FakeClock) -> None:
     def to_the_middle(partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
             consumers[-1].seek(partition, offset=25)
@@ -256,7 +256,7 @@ def test_a_listener_may_seek_in_what_it_was_given(store: Store, clock: FakeClock
     assert {consumers[1].position(tp) for tp in consumers[1].assignment} == {25}
 
 
-def test_an_iteration_stops_at_what_is_given_up(store: Store, clock: FakeClock) -> None:
+def test_iteration_stops_at_revoked_partition(store: Store, clock: FakeClock) -> None:
     with join(store, consumer_timeout_ms=0) as first:
         seen = [(record.partition, record.offset) for _, record in zip(range(60), first, strict=False)]
         with join(store, consumer_timeout_ms=0) as second:
@@ -270,7 +270,7 @@ def test_an_iteration_stops_at_what_is_given_up(store: Store, clock: FakeClock) 
 # ---------------------------------------------------------------- those who fall silent, and those who die
 
 
-def test_one_who_dies_is_followed_from_its_last_commit(store: Store, clock: FakeClock) -> None:
+def test_partitions_of_dead_member_continue_at_its_last_commit(store: Store, clock: FakeClock) -> None:
     first, second = join(store), join(store)
     beat(clock, first, second)
     first.poll(max_records=9)
@@ -283,7 +283,7 @@ def test_one_who_dies_is_followed_from_its_last_commit(store: Store, clock: Fake
     assert len(store.describe_group("group").members) == 1
 
 
-def test_a_silent_member_is_left_out_after_its_time_and_not_before(store: Store, clock: FakeClock) -> None:
+def test_silent_member_is_removed_after_max_poll_interval_and_not_before(store: Store, clock: FakeClock) -> None:
     silent, other = join(store, max_poll_interval_ms=10_000), join(store)
     beat(clock, silent, other)
     clock.advance(9800)
@@ -304,7 +304,7 @@ def silence(store: Store, clock: FakeClock) -> tuple[Consumer, Consumer]:
     return silent, join(store, enable_auto_commit=False)
 
 
-def test_a_commit_of_one_who_was_left_out_is_refused(store: Store, clock: FakeClock) -> None:
+def test_commit_of_removed_member_is_refused(store: Store, clock: FakeClock) -> None:
     silent, other = silence(store, clock)
     assert other.assignment == EVERYTHING
     with pytest.raises(CommitRefused):
@@ -312,7 +312,7 @@ def test_a_commit_of_one_who_was_left_out_is_refused(store: Store, clock: FakeCl
     assert set(store.describe_group("group").offsets.values()) == {10}
 
 
-def test_an_automatic_commit_of_one_who_was_left_out_is_none(
+def test_automatic_commit_of_removed_member_commits_nothing(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = join(store, max_poll_interval_ms=10_000)
@@ -326,7 +326,7 @@ def test_an_automatic_commit_of_one_who_was_left_out_is_none(
     assert "no longer belongs to this member" in caplog.text
 
 
-def test_one_who_was_left_out_joins_again_with_its_next_poll(store: Store, clock: FakeClock) -> None:
+def test_removed_member_rejoins_with_its_next_poll(store: Store, clock: FakeClock) -> None:
     silent, other = silence(store, clock)
     before = silent.member_id
     beat(clock, silent, other)
@@ -335,7 +335,7 @@ def test_one_who_was_left_out_joins_again_with_its_next_poll(store: Store, clock
     assert len(store.describe_group("group").members) == 2
 
 
-def test_one_who_comes_back_reads_on_where_the_other_committed(store: Store, clock: FakeClock) -> None:
+def test_rejoined_member_continues_at_offsets_committed_meanwhile(store: Store, clock: FakeClock) -> None:
     """Goal: committed offsets never go back, and nothing is read a second time that another has dealt with."""
     silent, other = silence(store, clock)
     for tp in EVERYTHING:
@@ -359,7 +359,7 @@ def read_on(other: Consumer) -> None:
 
 
 @pytest.mark.id("member-returns")
-def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clock: FakeClock) -> None:
+def test_rejoined_member_commits_no_positions_from_before(store: Store, clock: FakeClock) -> None:
     """Its automatic commit is always due, and it is a member again before it knows where the others were."""
     silent = join(store, max_poll_interval_ms=10_000)
     silent.poll(max_records=20)
@@ -372,7 +372,7 @@ def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clo
 
 
 @pytest.mark.id("member-return-written-late")
-def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
+def test_member_whose_join_failed_after_write_commits_no_old_positions(
     store: Store, clock: FakeClock, files: FailingFiles
 ) -> None:
     silent, other = silence(store, clock)
@@ -391,9 +391,7 @@ def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
 
 
 @pytest.mark.id("member-gave-up-partitions")
-def test_what_was_given_up_is_not_one_s_own_though_that_failed(
-    store: Store, clock: FakeClock, files: FailingFiles
-) -> None:
+def test_partitions_released_by_failed_call_are_not_kept(store: Store, clock: FakeClock, files: FailingFiles) -> None:
     """Goal: what another has read since is not read on where it was left."""
     revoked: list[frozenset[TopicPartition]] = []
 
@@ -419,9 +417,7 @@ def test_what_was_given_up_is_not_one_s_own_though_that_failed(
 
 @pytest.mark.id("member-reset-stays")
 @pytest.mark.parametrize("somebody_came_and_went", [False, True])
-def test_a_reset_is_not_undone_by_one_who_was_taken_for_gone(
-    store: Store, clock: FakeClock, somebody_came_and_went: bool
-) -> None:
+def test_reset_is_not_undone_by_removed_member(store: Store, clock: FakeClock, somebody_came_and_went: bool) -> None:
     silent = join(store, max_poll_interval_ms=10_000)
     silent.poll(max_records=20)
     clock.advance(10_001)
@@ -434,7 +430,7 @@ def test_a_reset_is_not_undone_by_one_who_was_taken_for_gone(
     assert {silent.position(tp) for tp in EVERYTHING} == {RECORDS}
 
 
-def test_one_who_comes_back_has_lost_what_it_had_fetched(store: Store, clock: FakeClock) -> None:
+def test_rejoined_member_drops_fetched_records(store: Store, clock: FakeClock) -> None:
     silent, other = silence(store, clock)
     for tp in EVERYTHING:
         other.seek(tp, offset=40)
@@ -447,7 +443,7 @@ def test_one_who_comes_back_has_lost_what_it_had_fetched(store: Store, clock: Fa
     assert min(record.offset for record in polled) == 40
 
 
-def test_a_consumer_that_never_polls_again_holds_nothing_up(store: Store, clock: FakeClock) -> None:
+def test_consumer_that_stops_polling_blocks_nobody(store: Store, clock: FakeClock) -> None:
     members = [join(store, max_poll_interval_ms=1000) for _ in range(4)]
     beat(clock, *members)
     assert sizes(*members) == [1, 1, 2, 2]
@@ -461,7 +457,7 @@ def test_a_consumer_that_never_polls_again_holds_nothing_up(store: Store, clock:
 # ---------------------------------------------------------------- files
 
 
-def test_every_member_has_a_file_that_tells_its_process_and_goes_with_it(store: Store, clock: FakeClock) -> None:
+def test_member_file_names_its_process_and_is_removed_with_it(store: Store, clock: FakeClock) -> None:
     first, second = join(store), join(store)
     files = member_files(store)
     assert len(files) == 2
@@ -474,7 +470,7 @@ def test_every_member_has_a_file_that_tells_its_process_and_goes_with_it(store: 
     assert member_files(store) == []
 
 
-def test_the_files_of_those_who_died_are_removed_by_the_others(store: Store, clock: FakeClock) -> None:
+def test_files_of_dead_members_are_removed_by_living_ones(store: Store, clock: FakeClock) -> None:
     first, second, third = (join(store) for _ in range(3))
     beat(clock, first, second, third)
     kill(first)
@@ -486,7 +482,7 @@ def test_the_files_of_those_who_died_are_removed_by_the_others(store: Store, clo
     assert member_files(store) == []
 
 
-def test_a_sign_of_life_that_cannot_be_written_does_not_stop_the_member(tmp_path: Path, clock: FakeClock) -> None:
+def test_failed_heartbeat_write_does_not_stop_member(tmp_path: Path, clock: FakeClock) -> None:
     class NoSigns(QuickFiles):
         is_failing = False
 
@@ -506,7 +502,7 @@ def test_a_sign_of_life_that_cannot_be_written_does_not_stop_the_member(tmp_path
         assert member.assignment == EVERYTHING
 
 
-def test_a_member_that_a_broker_knew_counts_as_gone(store: Store, clock: FakeClock) -> None:
+def test_member_of_broker_counts_as_dead(store: Store, clock: FakeClock) -> None:
     with join(store):
         pass
     members = {
@@ -536,7 +532,7 @@ def test_a_member_that_a_broker_knew_counts_as_gone(store: Store, clock: FakeClo
         assert [member.member_id for member in described.members] == [consumer.member_id]
 
 
-def test_a_partition_that_could_not_be_begun_is_given_up_to_one_who_can(store: Store, clock: FakeClock) -> None:
+def test_partition_without_start_offset_moves_to_member_that_can_start(store: Store, clock: FakeClock) -> None:
     """A member that refuses to begin anywhere gets a partition without an offset; another comes that can begin."""
     with store.consumer(group="group", enable_auto_commit=False) as consumer:
         consumer.commit({TopicPartition("events", number): 0 for number in range(PARTITIONS)})
@@ -556,7 +552,7 @@ def test_a_partition_that_could_not_be_begun_is_given_up_to_one_who_can(store: S
     assert sum(len(consumer.assignment) for consumer in others) >= PARTITIONS + 2
 
 
-def test_a_forked_child_does_not_speak_for_its_parent(store: Store, clock: FakeClock) -> None:
+def test_forked_child_sends_no_heartbeats_for_its_parent(store: Store, clock: FakeClock) -> None:
     consumer = join(store)
     consumer.poll(max_records=3)
     child = os.fork()
@@ -579,7 +575,7 @@ def test_a_forked_child_does_not_speak_for_its_parent(store: Store, clock: FakeC
     assert consumer.assignment == EVERYTHING
 
 
-def test_a_group_whose_record_was_deleted_is_joined_anew(store: Store, clock: FakeClock) -> None:
+def test_group_whose_record_was_deleted_is_joined_again(store: Store, clock: FakeClock) -> None:
     """What a broker's tools may do while a consumer runs."""
     with join(store) as consumer:
         with store._table.borrow(store._groups.partition_of("group"), wait_s=0) as log:

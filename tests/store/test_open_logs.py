@@ -38,7 +38,7 @@ MOST = 16
 ROOM = 8
 
 
-def test_many_partitions_written_in_turn_keep_few_files_open_and_lose_nothing(root: Path) -> None:
+def test_writing_many_partitions_in_turn_keeps_few_files_open(root: Path) -> None:
     with open_store(root, max_open_files=MOST) as store:
         store.create_topic("t", partitions=PARTITIONS)
         before = open_file_count()
@@ -56,7 +56,7 @@ def test_many_partitions_written_in_turn_keep_few_files_open_and_lose_nothing(ro
         assert [read(store, "t", partition)[0] for partition in range(PARTITIONS)] == list(map(value_of, range(60)))
 
 
-def test_a_producer_over_many_partitions_keeps_few_files_open(root: Path) -> None:
+def test_producer_over_many_partitions_keeps_few_files_open(root: Path) -> None:
     with open_store(root, max_open_files=MOST) as store:
         store.create_topic("t", partitions=PARTITIONS)
         before = open_file_count()
@@ -87,7 +87,7 @@ def test_readers_of_many_partitions_and_segments_keep_few_files_open(root: Path,
         assert most - before <= MOST + ROOM
 
 
-def test_indexes_count_as_files(root: Path) -> None:
+def test_indexes_count_as_open_files(root: Path) -> None:
     """Python's map of a file keeps a descriptor of it."""
     with open_store(root, segment_bytes=600, index_interval_bytes=0) as store:
         store.create_topic("t", partitions=10)
@@ -103,7 +103,7 @@ def test_indexes_count_as_files(root: Path) -> None:
             assert open_file_count() - before <= MOST
 
 
-def test_a_close_lets_every_file_go(root: Path) -> None:
+def test_closing_store_closes_every_file(root: Path) -> None:
     gc.collect()  # what other tests have left is not this test's
     before = open_file_count()
     with open_store(root, max_open_files=MOST) as store:
@@ -115,13 +115,13 @@ def test_a_close_lets_every_file_go(root: Path) -> None:
     assert open_file_count() == before
 
 
-def test_fewer_files_than_a_store_needs_are_refused(root: Path) -> None:
+def test_too_small_limit_on_open_files_is_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="at least 8"):
         open_store(root, max_open_files=7)
     assert not root.exists()
 
 
-def test_a_log_asked_for_anew_is_never_closed(root: Path) -> None:
+def test_store_never_returns_closed_log(root: Path) -> None:
     """Goal: whatever has been closed for room, `store.log` gives one that reads."""
     with open_store(root, max_open_files=8) as store:
         store.create_topic("t", partitions=10)
@@ -133,7 +133,7 @@ def test_a_log_asked_for_anew_is_never_closed(root: Path) -> None:
                 ]
 
 
-def test_readers_and_writers_in_threads_over_few_files_lose_nothing(root: Path) -> None:
+def test_concurrent_readers_and_writers_over_few_files_lose_nothing(root: Path) -> None:
     with open_store(root, max_open_files=8, clock=SystemClock()) as store, ThreadPoolExecutor(4) as pool:
         store.create_topic("t", partitions=8)
 
@@ -157,7 +157,7 @@ def test_readers_and_writers_in_threads_over_few_files_lose_nothing(root: Path) 
         assert all(read(store, "t", partition) == list(map(value_of, range(20))) for partition in range(8))
 
 
-def test_an_index_that_is_read_through_few_files_is_the_same(root: Path) -> None:
+def test_index_lookups_over_few_files_give_same_offsets(root: Path) -> None:
     with open_store(root, max_open_files=8, segment_bytes=500, index_interval_bytes=0) as store:
         store.create_topic("t", partitions=3)
         for number in range(90):
@@ -172,7 +172,7 @@ def test_an_index_that_is_read_through_few_files_is_the_same(root: Path) -> None
 # ---------------------------------------------------------------- closing for room that fails
 
 
-def test_a_partition_that_cannot_be_synced_when_it_is_closed_does_not_fail_anothers_append(root: Path) -> None:
+def test_failed_close_of_one_partition_does_not_fail_append_to_another(root: Path) -> None:
     files = FailingFiles("sync", "/t-0/")
     store = open_store(root, files=files, max_open_files=8)
     store.create_topic("t", partitions=6)
@@ -187,7 +187,7 @@ def test_a_partition_that_cannot_be_synced_when_it_is_closed_does_not_fail_anoth
 # ---------------------------------------------------------------- one writer each
 
 
-def test_two_stores_write_different_partitions_and_each_reads_both(store: Store, root: Path) -> None:
+def test_two_stores_write_different_partitions_and_read_both(store: Store, root: Path) -> None:
     with open_store(root) as other:
         append(store, "t", [b"a"])
         append(other, "t", [b"b"], partition=1)
@@ -196,7 +196,7 @@ def test_two_stores_write_different_partitions_and_each_reads_both(store: Store,
             assert (read(each, "t", 0), read(each, "t", 1)) == ([b"a"], [b"b"])
 
 
-def test_a_partition_that_another_store_writes_is_refused_with_its_pid(store: Store, root: Path) -> None:
+def test_partition_written_by_another_store_is_refused_with_its_pid(store: Store, root: Path) -> None:
     append(store, "t", [b"a"])
     with open_store(root) as other:
         with pytest.raises(LogLocked) as caught:
@@ -208,7 +208,7 @@ def test_a_partition_that_another_store_writes_is_refused_with_its_pid(store: St
         assert read(other, "t") == [b"a", b"b"]
 
 
-def test_a_partition_that_another_process_writes_is_refused_with_its_pid(store: Store, root: Path) -> None:
+def test_partition_written_by_another_process_is_refused_with_its_pid(store: Store, root: Path) -> None:
     with Holder(root / "t-0" / names.LOCK) as holder:
         before = snapshot(root)
         with pytest.raises(LogLocked) as caught:
@@ -225,7 +225,7 @@ def test_a_partition_that_another_process_writes_is_refused_with_its_pid(store: 
 # ---------------------------------------------------------------- lending
 
 
-def test_a_lent_log_is_let_go_of_and_what_was_appended_is_durable(store: Store, root: Path) -> None:
+def test_borrowed_log_is_returned_with_its_appends_durable(store: Store, root: Path) -> None:
     with store._table.borrow(T0, wait_s=0) as log:
         log.append(b"commit")
         with Holder(root / "t-0" / names.LOCK) as holder:
@@ -237,7 +237,7 @@ def test_a_lent_log_is_let_go_of_and_what_was_appended_is_durable(store: Store, 
     assert read(store, "t") == [b"commit"]
 
 
-def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) -> None:
+def test_borrowed_log_includes_appends_of_other_stores(store: Store, root: Path) -> None:
     with open_store(root) as other:
         for number in range(6):
             with (store, other)[number % 2]._table.borrow(T0, wait_s=0) as log:
@@ -245,7 +245,7 @@ def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) 
         assert read(store, "t") == read(other, "t") == list(map(value_of, range(6)))
 
 
-def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
+def test_borrowing_uses_log_that_is_open_for_writing(store: Store) -> None:
     append(store, "t", [b"a"])
     with store._table.borrow(T0, wait_s=0) as log, store._table.writing(T0) as open_one:
         assert log is open_one
@@ -256,7 +256,7 @@ def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
     assert read(store, "t") == [b"a", b"b", b"c"]
 
 
-def test_a_log_that_another_process_holds_is_waited_for_and_then_refused_with_its_pid(root: Path) -> None:
+def test_borrowing_waits_for_lock_then_is_refused_with_pid(root: Path) -> None:
     clock = TickingClock(0.1)
     with open_store(root, clock=clock) as store:
         store.create_topic("t", partitions=1)
@@ -268,7 +268,7 @@ def test_a_log_that_another_process_holds_is_waited_for_and_then_refused_with_it
             assert clock.seconds - began >= 1.0
 
 
-def test_a_log_that_is_let_go_of_meanwhile_is_lent(root: Path) -> None:
+def test_borrowing_succeeds_once_lock_is_released(root: Path) -> None:
     class Impatient(TickingClock):
         """Lets the holder go when it has been asked a few times: that is, while it is waited for."""
 
@@ -291,7 +291,7 @@ def test_a_log_that_is_let_go_of_meanwhile_is_lent(root: Path) -> None:
         assert read(store, "t") == [b"x"]
 
 
-def test_an_error_inside_lets_a_lent_log_go(store: Store, root: Path) -> None:
+def test_borrowed_log_is_returned_after_error(store: Store, root: Path) -> None:
     with pytest.raises(KeyError), store._table.borrow(T0, wait_s=0):
         raise KeyError
 
@@ -315,7 +315,7 @@ def test_an_altered_topic_is_written_with_its_new_configuration(store: Store) ->
     assert len(read(store, "t")) == 18
 
 
-def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(store: Store) -> None:
+def test_append_after_alteration_waits_for_appends_begun_before(store: Store) -> None:
     """Goal: one behind the other, they would keep the log open with its older configuration for ever."""
     found: list[int] = []
 
@@ -332,7 +332,7 @@ def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(sto
     assert found == [500]
 
 
-def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_though_that_fails(root: Path) -> None:
+def test_borrowing_succeeds_after_failed_close_of_stale_writer(root: Path) -> None:
     files = FailingFiles("sync")
     with open_store(root, files=files) as store, ThreadPoolExecutor(1) as another_thread:
         store.create_topic("t", partitions=1)
@@ -353,7 +353,7 @@ def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_thou
         assert lent.result(PATIENCE_S) == 500
 
 
-def test_who_waits_for_a_log_when_its_store_is_closed_is_not_lent_it(root: Path) -> None:
+def test_closing_store_ends_wait_for_log_without_borrowing_it(root: Path) -> None:
     """Goal: from then on a broker may begin, and nobody writes here."""
     with ThreadPoolExecutor(1) as another_thread:
         store = open_store(root)
@@ -373,7 +373,7 @@ def test_who_waits_for_a_log_when_its_store_is_closed_is_not_lent_it(root: Path)
             lent.result(PATIENCE_S)
 
 
-def test_a_topic_is_dropped_though_somebody_opens_it_anew_meanwhile(store: Store) -> None:
+def test_topic_is_dropped_although_it_is_reopened_meanwhile(store: Store) -> None:
     entry = store._table._entry(T0)
     with ThreadPoolExecutor(2) as other_threads:
         with store._table.writing(T0):
@@ -385,7 +385,7 @@ def test_a_topic_is_dropped_though_somebody_opens_it_anew_meanwhile(store: Store
     assert read(store, "t") == [b"value"]
 
 
-def test_an_alteration_reaches_a_producer_that_is_open(store: Store) -> None:
+def test_alteration_reaches_open_producer(store: Store) -> None:
     with store.producer(linger_ms=0) as producer:
         producer.send("t", b"x", partition=0).result()
         store.alter_topic("t", {"segment.bytes": 200})
@@ -394,7 +394,7 @@ def test_an_alteration_reaches_a_producer_that_is_open(store: Store) -> None:
         assert store.describe_topic("t").partitions[0].segment_count > 1
 
 
-def test_an_alteration_that_changes_nothing_leaves_the_writer_open(store: Store) -> None:
+def test_alteration_without_change_leaves_writer_open(store: Store) -> None:
     append(store, "t", [b"x"])
     log = store.log("t", 0)
 
@@ -403,7 +403,7 @@ def test_an_alteration_that_changes_nothing_leaves_the_writer_open(store: Store)
     assert store.log("t", 0) is log
 
 
-def test_a_log_of_another_topic_is_left_open(store: Store) -> None:
+def test_alteration_leaves_logs_of_other_topics_open(store: Store) -> None:
     store.create_topic("u", partitions=1)
     append(store, "u", [b"x"])
     log = store.log("u", 0)
@@ -414,7 +414,7 @@ def test_a_log_of_another_topic_is_left_open(store: Store) -> None:
     assert store.log("u", 0) is log
 
 
-def test_an_alteration_by_another_store_is_learnt(store: Store, root: Path) -> None:
+def test_alteration_by_another_store_is_seen(store: Store, root: Path) -> None:
     append(store, "t", [b"x"])
     with open_store(root) as other:
         other.alter_topic("t", {"segment.bytes": 500})
@@ -425,9 +425,7 @@ def test_an_alteration_by_another_store_is_learnt(store: Store, root: Path) -> N
 
 
 @pytest.mark.parametrize("look", ["topics", "describe", "create"])
-def test_an_alteration_by_another_store_is_learnt_though_the_topics_were_looked_at_before(
-    store: Store, root: Path, look: str
-) -> None:
+def test_alteration_by_another_store_is_seen_by_log_opened_before_refresh(store: Store, root: Path, look: str) -> None:
     append(store, "t", [b"x"])
     with open_store(root) as other:
         other.alter_topic("t", {"segment.bytes": 500})
@@ -442,7 +440,7 @@ def test_an_alteration_by_another_store_is_learnt_though_the_topics_were_looked_
     assert store.log("t", 0).config.segment_bytes == 500
 
 
-def test_a_topic_is_deleted_while_it_is_open_here(store: Store, root: Path) -> None:
+def test_topic_is_deleted_while_its_logs_are_open(store: Store, root: Path) -> None:
     append(store, "t", [b"x"])
     read(store, "t", 1)
     reader = store.log("t", 1)
@@ -457,7 +455,7 @@ def test_a_topic_is_deleted_while_it_is_open_here(store: Store, root: Path) -> N
     assert not list(root.glob("t-*"))
 
 
-def test_a_producer_of_a_deleted_topic_is_told(store: Store) -> None:
+def test_producer_of_deleted_topic_gets_error(store: Store) -> None:
     with store.producer(linger_ms=0) as producer:
         producer.send("t", b"x", partition=0).result()
         store.delete_topic("t")
@@ -465,7 +463,7 @@ def test_a_producer_of_a_deleted_topic_is_told(store: Store) -> None:
             producer.send("t", b"x", partition=0).result()
 
 
-def test_a_producer_goes_on_in_a_topic_that_was_made_anew(store: Store) -> None:
+def test_producer_continues_in_recreated_topic(store: Store) -> None:
     with store.producer(linger_ms=0) as producer:
         producer.send("t", b"old", partition=0).result()
         store.delete_topic("t")
@@ -474,7 +472,7 @@ def test_a_producer_goes_on_in_a_topic_that_was_made_anew(store: Store) -> None:
     assert read(store, "t") == [b"new"]
 
 
-def test_a_topic_that_is_written_to_all_the_time_is_not_deleted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_under_constant_writes_is_not_deleted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_logs, "DROP_WAIT_S", 0.01)
     with open_store(root) as store:
         store.create_topic("t", partitions=2)
@@ -486,7 +484,7 @@ def test_a_topic_that_is_written_to_all_the_time_is_not_deleted(root: Path, monk
         store.delete_topic("t")
 
 
-def test_a_deletion_waits_for_an_append_that_is_just_made(root: Path) -> None:
+def test_deletion_waits_for_append_in_progress(root: Path) -> None:
     store = open_store(root, clock=SystemClock())
     store.create_topic("t", partitions=1)
     started, may_end = threading.Event(), threading.Event()
@@ -512,7 +510,7 @@ def test_a_deletion_waits_for_an_append_that_is_just_made(root: Path) -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True], ids=["by maintenance", "asked before"])
-def test_a_topic_that_another_store_deleted_is_closed_here(store: Store, root: Path, asks: bool) -> None:
+def test_logs_of_topic_deleted_by_another_store_are_closed(store: Store, root: Path, asks: bool) -> None:
     append(store, "t", [b"x"])
     store.close()
     with open_store(root) as reader, open_store(root) as other:
@@ -526,7 +524,7 @@ def test_a_topic_that_another_store_deleted_is_closed_here(store: Store, root: P
 
 
 @pytest.mark.parametrize("count", [2, 40], ids=["shorter", "longer"])
-def test_a_topic_that_another_store_made_anew_is_read_anew(root: Path, count: int) -> None:
+def test_topic_recreated_by_another_store_is_read_from_its_start(root: Path, count: int) -> None:
     with open_store(root) as reader, open_store(root) as other:
         other.create_topic("t", partitions=1)
         for number in range(10):
@@ -542,7 +540,7 @@ def test_a_topic_that_another_store_made_anew_is_read_anew(root: Path, count: in
         assert read(reader, "t") == list(map(value_of, range(count)))
 
 
-def test_a_partition_whose_directory_is_gone_is_told_as_such(store: Store, root: Path) -> None:
+def test_missing_partition_directory_is_reported(store: Store, root: Path) -> None:
     (root / "t-0").rename(root.parent / "elsewhere")
 
     for call in (lambda: append(store, "t", [b"x"]), lambda: read(store, "t")):
@@ -555,7 +553,7 @@ def test_a_partition_whose_directory_is_gone_is_told_as_such(store: Store, root:
 
 
 @pytest.mark.parametrize("open_for", ["reading", "writing"])
-def test_a_log_that_a_caller_closed_is_opened_anew(store: Store, open_for: str) -> None:
+def test_log_closed_by_caller_is_reopened(store: Store, open_for: str) -> None:
     """`with store.log(...) as log:` is an easy slip."""
     if open_for == "writing":
         append(store, "t", [b"x"])
@@ -566,27 +564,27 @@ def test_a_log_that_a_caller_closed_is_opened_anew(store: Store, open_for: str) 
     assert read(store, "t")[-1] == b"y"
 
 
-def test_a_partition_that_was_being_read_goes_on_being_read_when_it_is_written(store: Store) -> None:
+def test_reading_continues_when_partition_is_opened_for_writing(store: Store) -> None:
     assert read(store, "t") == []
     append(store, "t", [b"x"])
 
     assert read(store, "t") == [b"x"]
 
 
-def test_records_say_where_they_come_from(store: Store, root: Path) -> None:
+def test_records_name_their_topic_and_partition(store: Store, root: Path) -> None:
     append(store, "t", [b"x"], partition=1)
     for log in (store.log("t", 1), open_store(root, read_only=True).log("t", 1)):
         for records in (log.scan(), log.read(0), log.scan_reverse(), [log.last()]):
             assert [(record.topic, record.partition) for record in records] == [("t", 1)]
 
 
-def test_a_lone_log_says_nothing_of_where_its_records_come_from(tmp_path: Path) -> None:
+def test_records_of_single_log_name_no_topic(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-1") as log:
         log.append(b"x")
         assert [(record.topic, record.partition) for record in log.scan()] == [(None, None)]
 
 
-def test_a_closed_table_opens_nothing(store: Store) -> None:
+def test_closed_table_opens_no_logs(store: Store) -> None:
     store.close()
 
     for call in (lambda: append(store, "t", [b"x"]), lambda: store.log("t", 0)):
@@ -596,7 +594,7 @@ def test_a_closed_table_opens_nothing(store: Store) -> None:
         pass
 
 
-def test_a_log_is_lent_and_let_go_of_though_its_topic_goes_meanwhile(store: Store, root: Path) -> None:
+def test_borrowed_log_is_returned_although_its_topic_was_deleted(store: Store, root: Path) -> None:
     """Goal: what is noted for the root's checkpoints asks nobody about a topic that is no more."""
     with store._table.borrow(T0, wait_s=0) as log:
         log.append(b"x")
@@ -608,7 +606,7 @@ def test_a_log_is_lent_and_let_go_of_though_its_topic_goes_meanwhile(store: Stor
         pass
 
 
-def test_logs_that_callers_closed_do_not_stand_for_open_ones(root: Path) -> None:
+def test_logs_closed_by_callers_do_not_count_as_open(root: Path) -> None:
     """Goal: the bound on open files goes by what is open."""
     with open_store(root, max_open_files=12) as store:
         store.create_topic("t", partitions=8)

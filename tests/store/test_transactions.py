@@ -78,7 +78,7 @@ def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, 
 
 
 @pytest.mark.id("transaction-overtakes-producer")
-def test_a_producer_that_had_begun_to_append_does_not_make_a_commit_unfinishable(
+def test_commit_finishes_although_producer_had_begun_to_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Goal: a transaction begins behind nothing that a power loss can take away."""
@@ -123,7 +123,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_what_is_staged_is_not_read_and_what_is_committed_is(root: Path) -> None:
+def test_staged_records_are_read_only_after_commit(root: Path) -> None:
     with open_store(root) as store:
         staged = [stage(store, 0, [b"a", b"b"]), stage(store, 2, [b"c"])]
         assert values_of(store, 0) == [b"before"]
@@ -136,7 +136,7 @@ def test_what_is_staged_is_not_read_and_what_is_committed_is(root: Path) -> None
         assert store.transactions.last_version(APP) == 0
 
 
-def test_files_of_one_partition_are_appended_in_the_order_given(root: Path) -> None:
+def test_files_of_one_partition_are_appended_in_given_order(root: Path) -> None:
     with open_store(root) as store:
         staged = [stage(store, 1, [b"1", b"2"]), stage(store, 1, [b"3"]), stage(store, 1, [b"4"])]
         store.transactions.commit(APP, 0, staged)
@@ -144,7 +144,7 @@ def test_files_of_one_partition_are_appended_in_the_order_given(root: Path) -> N
 
 
 @pytest.mark.parametrize("version", [0, 6, 7])
-def test_a_version_that_is_there_or_older_is_not_appended_again(root: Path, version: int) -> None:
+def test_committed_or_older_version_is_not_appended_again(root: Path, version: int) -> None:
     with open_store(root) as store:
         store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
 
@@ -156,7 +156,7 @@ def test_a_version_that_is_there_or_older_is_not_appended_again(root: Path, vers
         assert store.transactions.last_version(APP) == 7
 
 
-def test_applications_count_for_themselves(root: Path) -> None:
+def test_applications_have_separate_versions(root: Path) -> None:
     with open_store(root) as store:
         store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
         assert store.transactions.commit("other", 0, [stage(store, 0, [b"b"], app="other")])
@@ -169,7 +169,7 @@ def made_anew(store: Store, topic: str = "alerts") -> None:
 
 
 @pytest.mark.id("transaction-recreated-topic-again")
-def test_a_topic_made_anew_gets_the_versions_that_its_forerunner_had(root: Path) -> None:
+def test_recreated_topic_gets_versions_committed_to_its_predecessor(root: Path) -> None:
     """Goal: that a version is there is true of the topic that it was committed to, and ends with it."""
     with open_store(root) as store:
         store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
@@ -184,7 +184,7 @@ def test_a_topic_made_anew_gets_the_versions_that_its_forerunner_had(root: Path)
 
 
 @pytest.mark.id("transaction-some-topics-recreated")
-def test_a_version_is_refused_if_only_some_of_its_topics_were_made_anew(root: Path) -> None:
+def test_version_is_refused_if_only_some_topics_were_recreated(root: Path) -> None:
     """Goal: neither is a topic's part left out in silence, nor does another topic get its part twice."""
     with open_store(root) as store:
         store.create_topic("audit", partitions=1)
@@ -203,14 +203,14 @@ def test_a_version_is_refused_if_only_some_of_its_topics_were_made_anew(root: Pa
         assert values_of(store, 0, topic="audit") == [b"6", b"8"]
 
 
-def test_an_empty_transaction_is_remembered(root: Path) -> None:
+def test_version_of_empty_transaction_is_stored(root: Path) -> None:
     with open_store(root) as store:
         assert store.transactions.commit(APP, 3, [])
         assert not store.transactions.commit(APP, 3, [stage(store, 0, [b"a"])])
         assert values_of(store, 0) == [b"before"]
 
 
-def test_nothing_is_left_of_an_application_that_comes_once(root: Path) -> None:
+def test_application_that_commits_once_leaves_no_files(root: Path) -> None:
     with open_store(root) as store:
         store.transactions.commit("job", 0, [stage(store, 0, [b"a"], app="job")], keep=False)
         assert store.transactions.last_version("job") is None
@@ -242,7 +242,7 @@ def interrupted_after_intent(root: Path, parts: list[Values], *, version: int = 
 
 @pytest.mark.id("transaction-killed")
 @pytest.mark.parametrize("opened_by", ["the same commit", "a writer of one partition", "a store"])
-def test_a_kill_at_any_change_of_a_commit_leaves_all_or_nothing_and_never_twice(root: Path, opened_by: str) -> None:
+def test_kill_at_any_change_of_commit_leaves_all_or_nothing_once(root: Path, opened_by: str) -> None:
     """Goal: whoever comes first after a kill finishes what was committed; the replayed commit adds nothing to it."""
     version = 0
     is_killed = True
@@ -273,7 +273,7 @@ def test_a_kill_at_any_change_of_a_commit_leaves_all_or_nothing_and_never_twice(
     assert version > 25, "a commit to three partitions changes more than that"
 
 
-def test_a_broker_that_appended_in_between_keeps_its_records_and_the_part_follows(root: Path) -> None:
+def test_part_is_appended_after_records_of_broker(root: Path) -> None:
     """Goal: offsets alone do not tell that a part is there; the batches at them do."""
     interrupted_after_intent(root, [(0, [b"a", b"b"])])
     log_file = root / "alerts-0" / names.segment_name(0, names.LOG)
@@ -286,7 +286,7 @@ def test_a_broker_that_appended_in_between_keeps_its_records_and_the_part_follow
         assert not store.transactions.commit(APP, 1, [])
 
 
-def test_a_log_that_stamps_its_own_time_knows_its_batches_again(tmp_path: Path) -> None:
+def test_log_with_append_time_recognizes_appended_batches(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("alerts", partitions=2, config={"message.timestamp.type": "LogAppendTime"})
     version = 0
@@ -299,7 +299,7 @@ def test_a_log_that_stamps_its_own_time_knows_its_batches_again(tmp_path: Path) 
             assert values_of(store, 0) == values_of(store, 1) == [b"%d" % n for n in range(1, version + 1)]
 
 
-def test_what_was_committed_goes_in_although_the_limits_were_lowered_since(root: Path) -> None:
+def test_committed_part_is_appended_although_limits_were_lowered(root: Path) -> None:
     interrupted_after_intent(root, [(1, [b"x" * 5000])])
     with open_store(root, background=False, read_only=True) as store:
         assert values_of(store, 1) == []
@@ -307,7 +307,7 @@ def test_what_was_committed_goes_in_although_the_limits_were_lowered_since(root:
         assert [record.value for record in log.scan()] == [b"x" * 5000]
 
 
-def test_a_part_whose_topic_is_gone_keeps_nobody_from_finishing_the_others(root: Path) -> None:
+def test_part_of_deleted_topic_does_not_block_others(root: Path) -> None:
     with open_store(root) as store:
         store.create_topic("doomed", partitions=1)
         doomed, alerts = stage(store, 0, [b"b"], topic="doomed"), stage(store, 0, [b"a"])
@@ -324,7 +324,7 @@ def test_a_part_whose_topic_is_gone_keeps_nobody_from_finishing_the_others(root:
 
 
 @pytest.mark.id("transaction-topic-recreated-elsewhere")
-def test_a_part_for_a_topic_that_another_process_made_anew_is_not_taken_for_gone(root: Path) -> None:
+def test_part_for_topic_recreated_by_another_process_is_not_skipped(root: Path) -> None:
     """Goal: whoever finishes goes by the catalog on disk, not by a copy from before the topic that was committed to."""
     with open_store(root) as store:
         store.create_topic("audit", partitions=1)
@@ -337,7 +337,7 @@ def test_a_part_for_a_topic_that_another_process_made_anew_is_not_taken_for_gone
         assert values_of(store, 0, topic="audit") == [b"a", b"b"]
 
 
-def test_a_commit_to_a_topic_that_another_process_made_anew_succeeds(root: Path) -> None:
+def test_commit_to_topic_recreated_by_another_process_succeeds(root: Path) -> None:
     with open_store(root) as store, open_store(root) as other:
         other.delete_topic("alerts")
         other.create_topic("alerts", partitions=1)
@@ -345,7 +345,7 @@ def test_a_commit_to_a_topic_that_another_process_made_anew_succeeds(root: Path)
         assert values_of(store, 0) == [b"a"]
 
 
-def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -> None:
+def test_records_staged_before_topic_was_recreated_are_refused(root: Path) -> None:
     with open_store(root) as store:
         staged = [dataclasses.replace(stage(store, 0, [b"a"]), topic_id="another")]
         with pytest.raises(TopicNotFound, match="deleted and recreated"):
@@ -356,7 +356,7 @@ def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -
 
 @pytest.mark.id("transaction-topic-now-compacted")
 @pytest.mark.parametrize("by", ["this process", "another"])
-def test_records_without_key_are_refused_if_the_topic_is_compacted_since_they_were_staged(root: Path, by: str) -> None:
+def test_records_without_key_are_refused_if_topic_compacts_since_staging(root: Path, by: str) -> None:
     with open_store(root) as store, open_store(root) as other:
         staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
         (store if by == "this process" else other).alter_topic("alerts", {"cleanup.policy": "compact"})
@@ -372,7 +372,7 @@ def test_records_without_key_are_refused_if_the_topic_is_compacted_since_they_we
         assert values_of(store, 1) == [b"c"]
 
 
-def test_a_staged_file_that_is_gone_or_short_before_the_commit_changes_nothing(root: Path) -> None:
+def test_missing_or_short_staged_file_fails_commit_without_change(root: Path) -> None:
     with open_store(root) as store:
         gone, short = stage(store, 0, [b"a"]), stage(store, 1, [b"b"])
         (root / "alerts-0" / gone.file.name).unlink()
@@ -385,7 +385,7 @@ def test_a_staged_file_that_is_gone_or_short_before_the_commit_changes_nothing(r
         assert store.transactions.last_version(APP) is None
 
 
-def test_a_staged_file_that_was_damaged_after_the_commit_is_named_and_nothing_is_appended(root: Path) -> None:
+def test_staged_file_damaged_after_commit_is_reported_and_not_appended(root: Path) -> None:
     interrupted_after_intent(root, [(0, [b"a", b"b"])])
     path = root / "alerts-0" / staged_files(root)[0]
     data = bytearray(path.read_bytes())
@@ -401,7 +401,7 @@ def test_a_staged_file_that_was_damaged_after_the_commit_is_named_and_nothing_is
         assert [record.value for record in log.scan()] == [b"before"]
 
 
-def test_a_partition_that_a_writer_holds_is_named_with_its_pid_and_nothing_is_committed(root: Path) -> None:
+def test_commit_to_locked_partition_fails_with_pid_of_writer(root: Path) -> None:
     with Holder(root / "alerts-1" / names.LOCK) as holder, open_store(root) as store:
         staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
         with pytest.raises(LogLocked, match=f"process {holder.pid}"):
@@ -411,7 +411,7 @@ def test_a_partition_that_a_writer_holds_is_named_with_its_pid_and_nothing_is_co
         assert len(staged_files(root)) == 2
 
 
-def test_attempts_that_lost_are_swept_with_the_commit_and_strange_ones_when_they_are_old(root: Path) -> None:
+def test_commit_removes_lost_attempts_and_old_files_of_others(root: Path) -> None:
     clock = FakeClock()
     with open_store(root, clock=clock) as store:
         stage(store, 0, [b"lost"])
@@ -423,7 +423,7 @@ def test_attempts_that_lost_are_swept_with_the_commit_and_strange_ones_when_they
     assert staged_files(root) == []
 
 
-def test_what_a_committed_transaction_names_is_not_discarded(root: Path) -> None:
+def test_files_of_committed_transaction_are_not_discarded(root: Path) -> None:
     interrupted_after_intent(root, [(0, [b"a"])])
     transaction = read_transaction(QuickFiles(), str(root), names.app_key(APP))
     assert transaction is not None
@@ -439,7 +439,7 @@ def test_what_a_committed_transaction_names_is_not_discarded(root: Path) -> None
         assert values_of(store, 0) == [b"before", b"a"]
 
 
-def test_two_drivers_of_one_application_do_not_commit_at_once(root: Path) -> None:
+def test_two_drivers_of_one_application_cannot_commit_at_once(root: Path) -> None:
     with open_store(root) as store, open_store(root) as zombie:
         staged = [stage(store, 0, [b"a"])]
         path = f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}"
@@ -450,14 +450,14 @@ def test_two_drivers_of_one_application_do_not_commit_at_once(root: Path) -> Non
         assert store.transactions.commit(APP, 0, staged)
 
 
-def test_a_commit_needs_a_store_that_may_write_and_a_version(root: Path) -> None:
+def test_commit_needs_writable_store_and_valid_version(root: Path) -> None:
     with open_store(root, read_only=True) as store, pytest.raises(UsageError, match="read-only"):
         store.transactions.commit(APP, 0, [])
     with open_store(root) as store, pytest.raises(UsageError, match="0 or more"):
         store.transactions.commit(APP, -1, [])
 
 
-def test_a_transaction_survives_its_bytes_and_every_flipped_bit_is_noticed(root: Path) -> None:
+def test_transaction_file_round_trips_and_every_flipped_bit_is_detected(root: Path) -> None:
     with open_store(root) as store:
         staged = stage(store, 0, [b"a"])
     transaction = Transaction("app é", 3, "committing", (Part("alerts-0", "id", 7, (staged.file,)),))
@@ -470,7 +470,7 @@ def test_a_transaction_survives_its_bytes_and_every_flipped_bit_is_noticed(root:
             decode_transaction(bytes(damaged), path="x")
 
 
-def test_a_job_that_comes_once_is_forgotten_also_when_another_finishes_it(root: Path) -> None:
+def test_one_time_job_leaves_no_files_when_another_process_finishes_it(root: Path) -> None:
     with open_store(root) as store:
         staged = stage(store, 0, [b"a"], app="job")
         part = Part("alerts-0", staged.topic_id, 1, (staged.file,))

@@ -323,7 +323,7 @@ def hand_over_into(
     if missing:
         raise HandoverRefused(
             f"the cluster has no topic {missing[0].name!r}"
-            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+            + (f", and {len(missing) - 1} more are missing" if len(missing) > 1 else "")
             + ". Create them there, stop the broker, then run this again; --dry-run shows the commands"
         )
     with locked_root(store.files, target.data_dir), store.locked():
