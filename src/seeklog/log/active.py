@@ -130,7 +130,7 @@ class ActiveSegment(Segment):
 
     def sync(self) -> None:
         """Make the batches durable."""
-        handle = self.handle()  # keeps the file open: a close may release it meanwhile
+        handle = self.handle()  # keeps the file open if the log is closed during the sync
         self.shared.files.sync(handle.number)
 
     def close_files(self) -> None:

@@ -66,7 +66,7 @@ class Host:
     source: TopicPartition
     open_segments: OpenSegments
     inherited: Callable[[], Checkpoint | None] = lambda: None
-    """Returns the partition's checkpoint from the files in the root, read anew: a running broker updates them."""
+    """Returns the partition's checkpoint from the current files in the root, which a running broker updates."""
     has_topic: Callable[[], bool] = lambda: True
     """Returns whether the topic still exists, for a reader whose directory is gone."""
     cleaned: int = 0

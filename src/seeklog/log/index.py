@@ -74,7 +74,7 @@ Entry = TypeVar("Entry")
 
 
 class _Index(ABC, Generic[Entry]):
-    """A sequence of entries over a table: the bytes of a file, or a bytearray that grows meanwhile."""
+    """A sequence of entries over a table: the bytes of a file, or a bytearray that grows."""
 
     __slots__ = ("base_offset", "table")
     ENTRY: ClassVar[struct.Struct]

@@ -91,7 +91,7 @@ class TailSegment(Segment):
         return True
 
     def file_size(self) -> int:
-        handle = self.handle()  # keeps the file open: another thread may release it meanwhile
+        handle = self.handle()  # keeps the file open if another thread releases it
         return self.shared.files.size(handle.number)
 
     def is_same_file(self, status: FileStatus | None) -> bool:
@@ -235,7 +235,7 @@ class Observer:
             raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
 
     def _load(self, *, is_second_look: bool = False) -> None:
-        """Look at the directory. Retry if files are replaced meanwhile."""
+        """Load the state of the directory. Retry if files are replaced during the look."""
         for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_second_look=is_second_look)
@@ -285,7 +285,7 @@ class Observer:
         stop = self._published(latest)
         self._tail.walk()
         if stop is not None and not self.is_over and self._was_cut_below(stop, since=latest):
-            # The records below `stop` may be new ones that are not synced yet.
+            # The records below `stop` may be new, and not synced yet.
             self._load()
             return
         end = self._tail.next_offset

@@ -217,7 +217,7 @@ class Partition:
     # ------------------------------------------------------------ borrowing
 
     def give_back(self) -> None:
-        """Make everything durable and let other processes write the log, until `borrow`. It stays open."""
+        """Make everything durable and let other processes write the log, until `borrow`."""
         with self.sync_lock:
             with self.lock:
                 self.gate.check()
@@ -233,7 +233,7 @@ class Partition:
         self.close()
 
     def borrow(self) -> bool:
-        """Write a returned log again, after the records that others appended. Raises `LogLocked` if another writes it.
+        """Write a returned log again, after records appended by other writers. Raises `LogLocked` while another has it.
 
         Returns False and closes the log if another writer did more than append, or crashed: then open it again.
         """
@@ -254,7 +254,7 @@ class Partition:
             return is_current
 
     def _read_appended(self, note: Note) -> bool:
-        """Read the batches that others appended to the last segment. Return False if they did more than append."""
+        """Read the batches that another writer appended to the last segment; False if it did more than append."""
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
         if saved is None or saved.structure != own.structure:
             return False
@@ -686,7 +686,7 @@ class Partition:
     def make_key_indexes(self) -> int:
         """Build the key indexes that sealed segments lack, if the configuration asks for them; return how many.
 
-        Records that are appended meanwhile are still synced on their interval.
+        Records that are appended during the build are synced on their interval.
         """
         if not self.config.indexes_keys:
             return 0

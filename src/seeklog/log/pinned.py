@@ -69,7 +69,7 @@ def _pinned(segment: Segment) -> PinnedSegment:
 
 
 def offset_index(segment: Segment) -> OffsetIndex:
-    """Return a segment's index, or an empty one if the segment was deleted meanwhile: reading it raises later."""
+    """Return a segment's index. It is empty if the segment was deleted: reading the records then raises."""
     try:
         return segment.indexes.offsets
     except FileNotFoundError:

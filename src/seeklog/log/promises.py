@@ -29,7 +29,7 @@ class Promises:
         self._clock = clock
         self._checkpointed_at = clock.monotonic()
         self.saved = saved
-        """The checkpoint on disk; None if there is none of ours."""
+        """Our checkpoint as it is on disk; None if we have not written one."""
         self.generation = saved.generation if saved is not None else 0
         self.contiguous_from = 0
         """The offset from which seeklog wrote every batch."""

@@ -302,7 +302,7 @@ class LogReader:
         return first, stop
 
     def _guarded(self, items: Iterator[Item], start: int) -> Iterator[Item]:
-        """Yield the items. A segment that retention deleted meanwhile raises `OffsetOutOfRange`."""
+        """Yield the items. Raises `OffsetOutOfRange` if retention deletes their segment first."""
         with self._naming_unreadable(start):
             yield from items
 
@@ -415,7 +415,7 @@ class LogReader:
             try:
                 return self._in_view(partition.view, start, find_offset)
             except OffsetOutOfRange:
-                # The caller did not ask for an offset: if the start of the log was raised meanwhile, begin there.
+                # The caller did not ask for an offset, so a raised start is not an error: begin there.
                 if not self._was_start_raised(start):
                     raise
 

@@ -294,7 +294,7 @@ class Cursor:
         if found >= HEADER_SIZE and (found >= min(wanted, size - position) or position + found >= segment.size):
             return True
         if position >= segment.size:
-            return False  # the segment was truncated meanwhile
+            return False  # the segment was truncated during the read
         raise cut_short(segment, position + found)
 
     def _enter(self, index: int) -> None:

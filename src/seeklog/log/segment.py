@@ -100,7 +100,7 @@ class Phase(Enum):
     """The state of a segment, as far as this process knows."""
 
     LISTED = "its seal is read when the segment is used"
-    READY = "its seal was read, or there is none"
+    READY = "its seal was read, or it does not have one"
     REPLACED = "compaction in this process has replaced its file"
 
 
@@ -398,7 +398,7 @@ class Segment:
         if allow_partial and wrong is not None and wrong > position:
             return start, data[: wrong - start]
         if self.trust.pages != pages:
-            return self.read_on(size, position)  # truncated meanwhile
+            return self.read_on(size, position)  # truncated during the read
         if self._is_stale(pages, table, start if wrong is None else wrong):
             raise SegmentReplaced(self.path)
         if len(data) < stop - start:
@@ -429,7 +429,7 @@ class Segment:
         return sums.table
 
     def max_timestamp_ms(self) -> int | None:
-        """Return the largest timestamp in the segment, -1 if there is none, or None if it is not known."""
+        """Return the largest timestamp in the segment: -1 if it has no records, None if the timestamp is not known."""
         self.fetch_seal()
         return self.seal.max_timestamp_ms if self.seal is not None else None
 
@@ -532,7 +532,7 @@ class Segment:
     def _rewrite_sealed(self, seal: Seal, write: Callable[[], None]) -> None:
         """Replace files of a sealed segment, if this is a writer. A failure is logged: the content is in memory.
 
-        Does nothing if the seal changed meanwhile: the segment was deleted, truncated and rolled again, or replaced.
+        Does nothing if the seal has changed: the segment was deleted, truncated and rolled again, or replaced.
         """
         if not self.shared.writable:
             return
@@ -545,7 +545,7 @@ class Segment:
                 logger.warning("%s: the rebuilt files stay in memory: %s", self.path, error)
 
     def write_sealed_again(self, state: SegmentState, seal: Seal, *, sums: PageSums | None) -> None:
-        """Write both index files and the seal anew from `state`, with the times and flags of the old seal."""
+        """Rewrite both index files and the seal from `state`, with the times and flags of the old seal."""
         self.write_sealed(
             state,
             sealed_at_ms=seal.sealed_at_ms,
@@ -614,7 +614,7 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
     The first `size` bytes of `data`, read at `position`, are whole batches.
 
     Ends at the end of the segment, at an incomplete batch, or at damage (`state.problem`). Raises `LostRecords` if the
-    file is shorter than the segment, because it was truncated meanwhile.
+    file is shorter than the segment, because it was truncated.
     """
     wanted = SCAN_CHUNK
     while state.size < segment.size and state.problem is None:

@@ -140,8 +140,7 @@ class Log(LogReader):
     def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
         """Append whole v2 batches. CRCs are checked, base offsets and leader epoch are set, and no record is decoded.
 
-        The producer epochs and sequences are checked. A repeated batch is acknowledged with its offsets, not written
-        again.
+        Producer epochs and sequences are checked, and a repeated batch is acknowledged without being written again.
         """
         if not isinstance(raw, bytes | bytearray | memoryview):
             raise UsageError(f"batches are bytes, not {type(raw).__name__}")
@@ -152,11 +151,11 @@ class Log(LogReader):
         self._partition.flush()
 
     def give_back(self) -> None:
-        """Make everything durable and let other processes write the log. It stays open until `borrow` or `close`."""
+        """Make everything durable and let other processes write the log. Call `borrow` before the next change."""
         self._partition.give_back()
 
     def borrow(self) -> bool:
-        """Write a returned log again, after the records that others appended. Raises `LogLocked` if another writes it.
+        """Write a returned log again, after records appended by other writers. Raises `LogLocked` while another has it.
 
         Returns False and closes the log if another process did more than append: then open it again.
         """
@@ -197,8 +196,8 @@ class Log(LogReader):
     def compact(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
         """Keep only the latest record of each key in the sealed segments. Offsets do not change. Return what was done.
 
-        Appends and reads continue meanwhile. `buffer_bytes` bounds the memory for keys: with more keys, compaction
-        takes more rounds. Needs a `cleanup_policy` that contains "compact".
+        Other threads may append and read. `buffer_bytes` bounds the memory for keys: with more keys, compaction takes
+        more rounds. Needs a `cleanup_policy` that contains "compact".
         """
         return self._compact(buffer_bytes, only_if_due=False)
 
