@@ -22,7 +22,7 @@ logger = logging.getLogger("seeklog")
 # Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
-# What another writer has appended is read in one piece. Beyond this size, opening the log again is as quick.
+# The appends of another writer are read in one piece. Beyond this size, reopening the log is as quick.
 MAX_APPENDED_BYTES = 16 << 20
 
 
@@ -36,7 +36,7 @@ class ActiveSegment(Segment):
         self._number = handle.number
         self._use_state(state)
         self._written: list[int] | None = None
-        """How much of each table is in its index file; None: the files do not match the tables and must be replaced."""
+        """How much of each table is in its index file; None: the files must be replaced."""
 
     def _use_state(self, state: SegmentState) -> None:
         self.state = state
@@ -129,12 +129,10 @@ class ActiveSegment(Segment):
         return data
 
     def sync(self) -> None:
-        """Make the batches durable."""
         handle = self.handle()  # keeps the file open if the log is closed during the sync
         self.shared.files.sync(handle.number)
 
     def close_files(self) -> None:
-        """Release the file. Nothing more is written."""
         self.loaded.handle = None
         self._number = -1
 
@@ -171,13 +169,12 @@ class ActiveSegment(Segment):
         logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
 
     def adopt_indexes(self) -> None:
-        """Continue the existing index files, which match the tables. Missing files are created."""
+        """Continue the existing index files, which match the tables; create missing ones."""
         for path, _ in self._index_tables():
             Handle(self.shared.files, path, write=True, create=True)
         self._written = self._table_sizes()
 
     def replace_indexes(self) -> None:
-        """Replace the index files and continue with the new ones."""
         self.write_indexes_of(self.state)
         self._written = self._table_sizes()
 
@@ -213,7 +210,7 @@ class ActiveSegment(Segment):
         return sealed
 
     def _sums(self) -> PageSums | None:
-        """Compute the page checksums of a segment that a broker began, with gaps; None if the file has changed."""
+        """Compute the page checksums of a segment that a broker began; None if the file has changed."""
         sums, crc = PageSums(), 0
         for position in range(0, self.size, SCAN_CHUNK):
             data = self.read(SCAN_CHUNK, position)

@@ -23,8 +23,6 @@ logger = logging.getLogger("seeklog")
 
 
 class WatchedLog(Protocol):
-    """A log, as the background thread sees it."""
-
     directory: str
 
     def do_background_work(self) -> None:
@@ -33,7 +31,7 @@ class WatchedLog(Protocol):
 
 
 def _run_guarded(work: Callable[[], object], failed: str) -> None:
-    """Call `work` and log any exception, so that the thread survives it."""
+    """Call `work` and log any exception."""
     try:
         work()
     except LogClosed:
@@ -45,7 +43,7 @@ def _run_guarded(work: Callable[[], object], failed: str) -> None:
 
 
 class Watch:
-    """One log that the background thread syncs."""
+    """A log that the background thread syncs."""
 
     __slots__ = ("_interval", "_is_waiting", "_log", "maintenance")
 
@@ -62,7 +60,7 @@ class Watch:
             self.maintenance.schedule(self, self._interval)
 
     def rolled(self) -> None:
-        """Schedule a sync now, because a segment waits for its seal. Called under the log's lock."""
+        """Schedule a sync now, for a segment that waits for its seal. Called under the log's lock."""
         self.maintenance.schedule(self, 0.0)
 
     def stop(self) -> None:
@@ -102,7 +100,6 @@ class Maintenance:
         self._thread: threading.Thread | None = None
 
     def watch(self, log: WatchedLog, config: LogConfig) -> Watch:
-        """Return the `Watch` that the log notifies."""
         return Watch(self, log, config)
 
     def every(self, interval_s: float, method: Callable[[], object]) -> None:
@@ -110,7 +107,7 @@ class Maintenance:
         self.schedule(Job(method, interval_s), interval_s)
 
     def schedule(self, task: Watch | Job, after_s: float) -> None:
-        """Run a task after `after_s` seconds. Does not block for long: a log calls this with its lock held."""
+        """Run a task after `after_s` seconds. A log calls this with its lock held."""
         with self._wake:
             if self._is_stopping:
                 return

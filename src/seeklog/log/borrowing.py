@@ -22,7 +22,7 @@ from seeklog.log.directory import lock_directory, lock_out_broker_of
 
 
 class Note(NamedTuple):
-    """The last segment at the time when a holder released the lock."""
+    """The last segment when a holder released the lock."""
 
     base_offset: int
     size: int
@@ -36,7 +36,7 @@ class WriterLock:
     def __init__(self, files: Files, directory: str, *, is_lone: bool) -> None:
         self._broker_lock = lock_out_broker_of(files, directory) if is_lone else None
         self.is_given_back = False
-        """Whether the lock was returned and not borrowed again, so that another process may write the log."""
+        """Whether another process may write the log, until it is borrowed again."""
         try:
             self._lock = lock_directory(files, directory)
         except BaseException:
@@ -58,7 +58,6 @@ class WriterLock:
 
     @property
     def left(self) -> Note | None:
-        """The note of the previous holder."""
         return note_in(self._lock.left)
 
     def close(self) -> None:
@@ -80,7 +79,6 @@ def note_in(text: str) -> Note | None:
 
 
 def read_note(files: Files, directory: str) -> Note | None:
-    """Return the note in a partition's lock file, without locking it."""
     try:
         return note_in(files.read_file(f"{directory}/{names.LOCK}").decode("ascii", "replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Detecting that a broker has written a partition since seeklog did, and choosing the checkpoint that then applies.
+"""Whether a broker has written a partition since seeklog did, and which checkpoint then applies.
 
 A store may go to a Kafka broker and come back. Our side files do not know what the broker appended, compacted, deleted
 or truncated, and by them its legitimate work would look like damage and be cut. So the content of the directory decides
@@ -64,7 +64,6 @@ def was_visited(files: Files, directory: str, own: Checkpoint) -> bool:
 
 
 def is_in_brokers_root(files: Files, directory: str) -> bool:
-    """Return whether the partition is in a directory that a broker has formatted."""
     try:
         return files.kind(f"{os.path.dirname(directory)}/{names.META_PROPERTIES}") == "file"
     except OSError:
@@ -98,7 +97,7 @@ def after_visit(files: Files, directory: str, own: Checkpoint, inherited: Checkp
 
 
 def _contradicts(files: Files, directory: str, own: Checkpoint, *, known_epoch: int) -> bool:
-    """Return whether the files differ from what our side files describe, in a way that only another writer explains."""
+    """Return whether the files contradict our side files in a way that only another writer explains."""
     sizes = _log_sizes(files, directory)
     if not sizes:
         return False
@@ -130,7 +129,6 @@ def _log_sizes(files: Files, directory: str) -> Mapping[int, int]:
 
 
 def _epoch_at(files: Files, directory: str, base_offset: int, position: int) -> int:
-    """Return the leader epoch of the batch at a position, or -1 if there is no batch."""
     handle = Handle(files, f"{directory}/{names.segment_name(base_offset, names.LOG)}")
     data = files.read(handle.number, HEADER_SIZE, position)
     return read_header(data).leader_epoch if len(data) == HEADER_SIZE else -1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Each chunk has a fixed decoding cost, so columns are read in larger chunks than records.
 CHUNK = 256 << 10
-# A first guess at the size of a row. Columns grow past it; a record batch ends when this much data is in it.
+# A first guess at the size of a row; columns grow past it. A record batch ends when this much is used.
 BYTES_PER_ROW = 128
 
 

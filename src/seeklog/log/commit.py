@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class _Waiter:
-    """A thread that sleeps on a lock that no other thread waits for: waking it causes no contention."""
+    """A thread that sleeps on its own lock, so that waking it causes no contention."""
 
     __slots__ = ("end", "gate", "is_durable")
 
@@ -50,7 +50,7 @@ class GroupCommit:
             waiter.gate.acquire()
             if waiter.is_durable:
                 return
-        # This thread leads: no sync was running, or the previous leader passed the lead on.
+        # This thread leads: no sync was running, or the previous leader has woken it.
         durable = -1
         truncations = self._truncations
         try:

@@ -74,7 +74,6 @@ def is_root(files: Files, path: str) -> bool:
 
 
 def has_broker(files: Files, path: str) -> bool:
-    """Return whether a broker runs on the root directory of a partition."""
     try:
         return files.has_broker(f"{os.path.dirname(path)}/{names.LOCK}")
     except OSError:
@@ -82,12 +81,11 @@ def has_broker(files: Files, path: str) -> bool:
 
 
 def lock_directory(files: Files, path: str) -> Lock:
-    """Acquire the writer's lock of a partition. Raises `LogLocked`, which names the holder."""
     return take_lock(files, f"{path}/{names.LOCK}", subject=path)
 
 
 def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:
-    """Return the directory of a log from the path that the caller passed."""
+    """Return the absolute path of a log's directory."""
     # A caller that passes `files` is a store, or has resolved the path before.
     directory = absolute(os.fsdecode(path), follows=files is None)
     if names.is_url(directory) and (files is None or isinstance(files, OsFiles)):
@@ -98,5 +96,4 @@ def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:
 
 
 def opening(directory: str) -> translated:
-    """Translate an `OSError` to an error that says that the log cannot be opened."""
     return translated(f"{directory} cannot be opened")

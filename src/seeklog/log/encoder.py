@@ -1,4 +1,4 @@
-"""Turning appended records into batches as the configuration asks, and refusing what the log must not hold."""
+"""Turning appended records into batches, and refusing records that the log must not hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class Encoder:
     def encode(
         self, records: list[Record], *, base_offset: int, leader_epoch: int, producer: ProducerSequence | None
     ) -> bytes:
-        """Encode records as one batch."""
         fields = _NO_PRODUCER if producer is None else producer.fields
         return encode.encode_records(records, self._now_ms(), base_offset, leader_epoch, self.attributes, fields)
 
@@ -69,11 +68,10 @@ class Encoder:
         return span
 
     def with_append_time(self, raw: bytes) -> bytes:
-        """Stamp the current time on whole batches if the log uses append time; else return them unchanged."""
+        """Stamp the current time on whole batches if the log uses append time."""
         return encode.stamp_append_time(raw, self._now_ms()) if self.attributes & LOG_APPEND_TIME else raw
 
     def too_large(self, size: int, limit: int) -> RecordTooLarge:
-        """Return the error for batches that exceed `limit`."""
         setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
         return RecordTooLarge(
             f"the batch for {self._directory} has {size:,} bytes, {setting} is {limit:,}; nothing was written"

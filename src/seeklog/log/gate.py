@@ -18,7 +18,6 @@ class Gate:
         self._directory = directory
         self._arrived = threading.Condition(threading.Lock())
         self.waiting = 0
-        """How many followers wait for records."""
         self.refusal: SeeklogError | None = None
         """What an append raises; None while the log accepts appends."""
 
@@ -27,16 +26,14 @@ class Gate:
         return isinstance(self.refusal, LogClosed)
 
     def close(self, reason: str = "is closed") -> None:
-        """Refuse every append from now on."""
         self.refusal = LogClosed(f"{self._directory} {reason}")
 
     def check(self) -> None:
-        """Raise if the log is closed or has failed."""
         if self.refusal is not None:
             raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
 
     def fail(self, action: str, error: OSError) -> LogFailed:
-        """Refuse every append after an error that leaves the bytes on disk unknown. Return the error to raise."""
+        """Refuse every append, because the bytes on disk are unknown. Return the error to raise."""
         failure = LogFailed(f"{self._directory}: {action} failed ({error}); reopen the log to recover")
         failure.__cause__ = error
         self.refusal = failure
@@ -44,13 +41,13 @@ class Gate:
         return failure
 
     def refuse_change(self, subject: str, error: OSError) -> SeeklogError:
-        """Return the error for a file that could not be replaced. If the disk is full, the log can still be used."""
+        """Return the error for a file that could not be replaced. A full disk does not fail the log."""
         if is_full(error):
             return DiskFull(f"{self._directory}: no room for {subject}; nothing was changed")
         return self.fail(f"writing {subject}", error)
 
     def wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `condition` returns true, the log is closed or fails, or `timeout` seconds have passed."""
+        """Wait until `condition` returns true, the log is closed or fails, or `timeout` seconds are over."""
         with self._arrived:
             self.waiting += 1
             try:
@@ -59,6 +56,5 @@ class Gate:
                 self.waiting -= 1
 
     def wake(self) -> None:
-        """Wake the followers, so that they check again."""
         with self._arrived:
             self._arrived.notify_all()

@@ -18,13 +18,13 @@ from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
 
 CHUNK: Final = 64 << 10
-# A read costs about as much as copying this many bytes. For a larger batch it is cheaper to read only the header.
+# A read costs about as much as copying this many bytes, so of a larger batch only the header is read.
 LARGE_BATCH: Final = 4096
 NO_TIMESTAMP: Final = -1
 
 
 class Census(NamedTuple):
-    """Counts over some batches. Control batches count as batches, but their records do not count as records."""
+    """Counts over some batches. Control batches count, but their records do not."""
 
     batch_count: int = 0
     record_count: int = 0

@@ -22,12 +22,10 @@ class OpenSegment(Protocol):
         ...
 
     @property
-    def index_bytes(self) -> int:
-        """The memory that its indexes take."""
-        ...
+    def index_bytes(self) -> int: ...
 
     def release(self) -> None:
-        """Close its files and drop its indexes. They are opened again when they are needed."""
+        """Close its files and drop its indexes, until they are needed again."""
         ...
 
 
@@ -36,7 +34,7 @@ MAX_INDEX_BYTES: Final = 128 << 20
 
 
 class OpenSegments:
-    """A bound on how many segments keep their files open for reading, in one log or in all logs of a store."""
+    """A bound on how many segments of a log, or of all logs in a store, are open for reading."""
 
     def __init__(self, max_segments: int) -> None:
         self._max_segments = max_segments
@@ -53,7 +51,6 @@ class OpenSegments:
                 self._open.popitem(last=False)[1].release()
 
     def forget(self, shared: object) -> None:
-        """Release every segment of one log."""
         with self._lock:
             for key in [key for key, segment in self._open.items() if segment.shared is shared]:
                 self._open.pop(key).release()
@@ -61,15 +58,12 @@ class OpenSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What a store shares with the logs of its partitions."""
-
     source: TopicPartition
     open_segments: OpenSegments
     inherited: Callable[[], Checkpoint | None] = lambda: None
-    """Returns the partition's checkpoint from the current files in the root, which a running broker updates."""
+    """Reads the partition's checkpoint from the root, which a running broker updates."""
     has_topic: Callable[[], bool] = lambda: True
     """Returns whether the topic still exists, for a reader whose directory is gone."""
     cleaned: int = 0
     """The offset up to which a checkpoint in the root says that the partition was compacted: only a hint."""
     maintenance: Maintenance | None = None
-    """The background thread that syncs the logs."""

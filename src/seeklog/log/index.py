@@ -60,7 +60,7 @@ def read_entries(files: Files, path: str, entry: struct.Struct) -> bytes:
 
 
 def used_entries(table: bytes, entry: struct.Struct) -> bytes:
-    """Return the table of an unsealed index without preallocated zeros and without an incomplete last entry."""
+    """Cut preallocated zeros and an incomplete last entry off the table of an unsealed index."""
     table = table[: len(table) - len(table) % entry.size]
     table = table[: -(-len(table.rstrip(b"\0")) // entry.size) * entry.size]
     # The first batch of a segment is never indexed, so no position is 0. Only the first time entry can have offset 0.
@@ -99,8 +99,6 @@ class _Index(ABC, Generic[Entry]):
 
 
 class OffsetIndex(_Index[OffsetEntry]):
-    """The offset index of one segment."""
-
     __slots__ = ()
     ENTRY = OFFSET_ENTRY
 
@@ -118,8 +116,6 @@ class OffsetIndex(_Index[OffsetEntry]):
 
 
 class TimeIndex(_Index[TimeEntry]):
-    """The time index of one segment."""
-
     __slots__ = ()
     ENTRY = TIME_ENTRY
 

@@ -46,15 +46,12 @@ class KnownProducers:
         return self.state.check(batches, now_ms=self._now_ms())
 
     def note(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add appended batches to the state."""
         self.state.note(batches, now_ms=self._now_ms())
 
     def last_offsets(self) -> dict[int, int]:
-        """Return the last offset of each producer's last batch: compaction keeps these batches."""
         return self.state.last_offsets(now_ms=self._now_ms())
 
     def last_epochs(self) -> dict[int, int]:
-        """Return the epochs of producers known only by the end of a transaction: compaction keeps that marker."""
         return self.state.last_epochs(now_ms=self._now_ms())
 
     # ------------------------------------------------------------ loading
@@ -97,12 +94,12 @@ class KnownProducers:
             self._due[offset] = encode_snapshot(self.state.entries())
 
     def take_due(self) -> dict[int, bytes]:
-        """Return the scheduled snapshots. The caller writes them."""
+        """Return the scheduled snapshots, which the caller writes."""
         due, self._due = self._due, {}
         return due
 
     def write(self, due: Mapping[int, bytes]) -> None:
-        """Write snapshots. Without room on the disk they are skipped: the log holds the same. The caller syncs."""
+        """Write snapshots; on a full disk they are skipped, because the log holds the same. The caller syncs."""
         for offset, data in due.items():
             try:
                 self._snapshots.write(offset, data)
@@ -112,7 +109,6 @@ class KnownProducers:
                 logger.warning("%s: no room for a snapshot of producers: %s", self._directory, error)
 
     def save(self, end: int) -> None:
-        """Write a snapshot of the current state when the log is closed."""
         self.state.expire(now_ms=self._now_ms())
         if self and end not in self._snapshots.offsets:
             self.write({end: encode_snapshot(self.state.entries())})
@@ -131,7 +127,7 @@ class KnownProducers:
         return bool(entries)
 
     def tidy(self, view: View, *, end: int) -> None:
-        """Remove every snapshot that is neither at the base offset of a segment nor the newest."""
+        """Remove the snapshots inside segments, except the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN
         if self and newest < view.bases[0]:
             # There was no room for a snapshot since, and the batches with the same state are deleted.

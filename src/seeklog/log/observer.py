@@ -43,7 +43,7 @@ VISIT_CHECK_S = 0.5
 MIN_POLL_S = 0.001
 MAX_POLL_S = 0.05
 FOLLOWED_ROLLS = 8
-# An index entry stores an offset relative to the segment's base in 31 bits, so this many offsets fit in a segment.
+# An index entry stores a relative offset in 31 bits, so this many offsets fit in a segment.
 MAX_SPAN = 2**31
 
 
@@ -61,7 +61,7 @@ class TailSegment(Segment):
     def close_at(self, saved: SavedState) -> None:
         """Adopt the state that a clean close saved: size, end offset, and the CRCs of the indexes."""
         self._size, self._next_offset = saved.size, saved.next_offset
-        # The last segment of an archive has a seal itself. If the segment has gaps, that seal contains page checksums.
+        # The last segment of an archive has its own seal, with page checksums if the segment has gaps.
         seal = self.shared.read_seal(self.base_offset) if not saved.is_contiguous else None
         if seal is None or (seal.size, seal.log_crc) != (saved.size, saved.log_crc):
             seal = Seal(
@@ -95,21 +95,20 @@ class TailSegment(Segment):
         return self.shared.files.size(handle.number)
 
     def is_same_file(self, status: FileStatus | None) -> bool:
-        """Compare with a file that may have grown. If it is shorter than what was already walked, it was truncated."""
+        """Allow growth, but a file shorter than what was already walked was truncated."""
         return super().is_same_file(status) and status is not None and status.size >= self._size
 
     def was_cut(self) -> bool:
-        """Return whether the file is shorter, or another file has its name. Raises if there is no file."""
+        """Return whether the file was shortened or replaced. Raises if it is gone."""
         now = self.shared.files.status(self.path)
         return now.size < self._size or (self.listed is not None and now.identity != self.listed.identity)
 
     def notice_growth(self) -> None:
-        """Drop the seal of a clean close if the file no longer has the size that the seal describes."""
+        """Drop the seal of a clean close if the file has another size by now."""
         if self.seal is not None and self.file_size() != self._size:
             self.trust = self._unsealed
 
     def walk(self) -> None:
-        """Extend the segment over the whole batches that were appended."""
         file_size = self.file_size()
         if file_size == self._size:
             return
@@ -160,8 +159,6 @@ class TailSegment(Segment):
 
 
 class Observer:
-    """A partition opened for reading. Any thread may call any method."""
-
     def __init__(
         self,
         directory: str,
@@ -185,7 +182,7 @@ class Observer:
         self._inherited = inherited
         self._own: Checkpoint | None = None
         self._was_visited = False
-        """Whether a broker has written the partition since `_own`; checked again after `_next_visit_check`."""
+        """Whether a broker has written the partition since `_own`."""
         self._next_visit_check = 0.0
         self.source = host.source if host is not None else None
         """The topic and partition in a store; None for a lone log."""
@@ -217,25 +214,25 @@ class Observer:
         return after_visit(self.files, self.directory, own, inherited) if self._was_visited else own
 
     def _read_topic_id(self) -> bytes:
-        """Return the content of Kafka's `partition.metadata`, which contains the topic id, or nothing."""
+        """Return the content of Kafka's `partition.metadata`, or nothing."""
         if isinstance(self.files, ReadOnlyFiles):
             return b""  # an archive does not change, and each file may cost a request
         return read_if_exists(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
-        """Return whether the directory still belongs to the topic that was opened, not to one recreated since."""
+        """Return whether the directory still belongs to the topic that was opened."""
         topic_id = self._read_topic_id()
         self._topic_id = self._topic_id or topic_id
         return not topic_id or topic_id == self._topic_id
 
     def _check_same_topic(self) -> None:
-        """Raise `TopicNotFound` if the topic was recreated: it has the same name, but other records."""
+        """Raise `TopicNotFound` if the topic was recreated, with other records."""
         if not self.is_same_topic():
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
             raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
 
     def _load(self, *, is_second_look: bool = False) -> None:
-        """Load the state of the directory. Retry if files are replaced during the look."""
+        """Load the directory; retry if files are replaced during the look."""
         for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_second_look=is_second_look)
@@ -302,7 +299,7 @@ class Observer:
         self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
 
     def explains_start_beyond(self, offset: int) -> bool:
-        """Return whether the log may start after an offset: by its checkpoint, or because a broker deletes segments."""
+        """Return whether the log may start after an offset, by its checkpoint or because a broker deletes segments."""
         checkpoint = self._checkpoint
         return checkpoint is None or checkpoint.foreign or checkpoint.log_start_offset > offset
 
@@ -325,7 +322,7 @@ class Observer:
         )
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
-        """Return the first offset that must not be read, or None if records are visible as soon as they are written."""
+        """Return the first offset that must not be read, or None if records are visible once written."""
         if checkpoint is None or checkpoint.foreign:
             return None  # a broker writes this directory
         published = read_watermark(self.files, self.directory, warn=self._warn_once)
@@ -336,7 +333,7 @@ class Observer:
         return max(high_watermark, checkpoint.high_watermark) if mode == EXPLICIT else None
 
     def refresh(self) -> None:
-        """Take in what the writer has done since the last look: append, roll, delete, truncate, recover."""
+        """Follow the writer's changes since the last look."""
         with self._lock:
             if self._is_closed:
                 return
@@ -350,19 +347,17 @@ class Observer:
             except FileNotFoundError:
                 # The last segment disappeared during the look: it was truncated or deleted.
                 self._load()
-            # The writer may roll during the look. It is followed a few times, not forever.
+            # The writer may roll during the look; follow it a few times, not forever.
             for _ in range(FOLLOWED_ROLLS):
                 if not self._has_rolled():
                     return
                 self._load()
 
     def _has_rolled(self) -> bool:
-        """Return whether a new segment starts where the last one ends."""
         tail = self._tail
         return tail.next_offset > tail.base_offset and self._exists(self._shared.path(tail.next_offset, names.LOG))
 
     def _is_overtaken_by(self, checkpoint: Checkpoint | None) -> bool:
-        """Return whether the log was truncated, deleted from or taken over by a broker since the last look."""
         if checkpoint is None or self._checkpoint is None:
             return checkpoint is not self._checkpoint
         return (
@@ -383,7 +378,6 @@ class Observer:
         )
 
     def reload(self) -> None:
-        """Drop everything known about the files, and look at all of them again."""
         with self._lock:
             self._load()
 
@@ -409,7 +403,7 @@ class Observer:
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Poll until the high watermark is above `offset` or the timeout is over."""
+        """Poll until the high watermark is above `offset` or `timeout` seconds are over."""
         pause = threading.Event()
         give_up = inf if timeout is None else self.clock.monotonic() + timeout
         delay = MIN_POLL_S

@@ -52,8 +52,6 @@ _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 
 
 class Partition:
-    """The one writer of a partition directory."""
-
     # Slots make appends and reads faster.
     __slots__ = (
         "__weakref__",
@@ -121,7 +119,7 @@ class Partition:
         self.remover = Remover(self)
         self.publisher = Publisher(files, directory, follows_write=self.follows_write)
         self.keys = KeyLookup(config, writer=self)
-        # In a store the thread that syncs also serves other logs, so a separate thread builds the key indexes.
+        # In a store, the thread that syncs serves other logs, too; another thread builds the key indexes.
         self.makes_key_indexes = config.indexes_keys and host is None
         try:
             listing = self._open(host, inherited())
@@ -142,7 +140,7 @@ class Partition:
     # ------------------------------------------------------------ opening and closing
 
     def _open(self, host: Host | None, inherited: Checkpoint | None) -> list[str]:
-        """Recover the log and load it. Return the names that were in the directory."""
+        """Recover and load the log. Return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
         self.shared = shared = Shared(files, directory, config, writable=True, host=host)
         myself = weakref.ref(self)
@@ -279,7 +277,7 @@ class Partition:
                 try:
                     self.borrow()
                 except LogLocked:
-                    # Another process writes the log and will close it. The records of this one are synced.
+                    # Another process writes the log. Our own records are synced.
                     self.gate.close()
                     self._release()
             if self.gate.is_closed:
@@ -320,7 +318,7 @@ class Partition:
         self._writer_lock.close()
 
     def abandon(self) -> None:
-        """Drop the log in a forked child: the parent holds the lock and continues to write."""
+        """Drop the log in a forked child. The parent continues to write."""
         if self.gate.is_closed:
             return
         self.gate.close("belongs to the process that this one was forked from")
@@ -335,12 +333,11 @@ class Partition:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more records will be appended: the log is closed or has failed."""
+        """Whether the log is closed or has failed."""
         return self.gate.refusal is not None
 
     @property
     def contiguous_from(self) -> int:
-        """The offset from which seeklog wrote every batch."""
         return self.promises.contiguous_from
 
     @property
@@ -358,7 +355,7 @@ class Partition:
         headers: Sequence[tuple[str, bytes | None]],
         timestamp_ms: int | None,
     ) -> int:
-        """Append one record as a single batch; return its offset."""
+        """Append one record as a batch; return its offset."""
         encoder = self.encoder
         if key is None and encoder.needs_keys:
             raise encoder.missing_key()
@@ -441,7 +438,6 @@ class Partition:
         self._append_raw(raw, span, max_bytes=INT32_MAX, once=False)
 
     def _append_raw(self, raw: bytes, span: int, *, max_bytes: int, once: bool) -> range:
-        """Append checked batches. With `once`, also check their producer sequences."""
         raw = self.encoder.with_append_time(raw)
         numbered = batch_header.has_producers(raw, len(raw))
         with self.lock:
@@ -506,7 +502,6 @@ class Partition:
         return self.gate.fail("a write", error)
 
     def _is_trimmed(self) -> bool:
-        """Return whether the log file has the size that it had before a failed write."""
         active = self.unsealed.active
         try:
             return self.files.size(active.handle().number) == active.size
@@ -517,7 +512,7 @@ class Partition:
         """Start a new segment at the end of the log. Holds the lock."""
         end = self.log_end_offset
         if self.log_start_offset == end:
-            # All records in the old segment are below the log start offset, so the next open drops it unread.
+            # The old segment is wholly below the log start offset, so the next open drops it unread.
             self.keep_producers_at(end)
         try:
             self.view = self.unsealed.roll(self.view, end)
@@ -548,7 +543,7 @@ class Partition:
         return ProducerSequence(producer_id=producer_id, epoch=entry.epoch, sequence=entry.next_sequence)
 
     def last_of_producers(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the last offset of each live producer's last batch, and the epochs of producers without batches."""
+        """Return the last offset of each producer's last batch, and the epochs of producers without batches."""
         with self.lock:
             return self.producers.last_offsets(), self.producers.last_epochs()
 
@@ -574,7 +569,6 @@ class Partition:
             return self._sync()
 
     def do_background_work(self) -> None:
-        """Do the background work of this log: sync, seal, and build key indexes."""
         self.flush()
         if self.makes_key_indexes:
             self.make_key_indexes()
@@ -622,7 +616,6 @@ class Partition:
                 self.gate.wake()
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint for the current state."""
         return Checkpoint(
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
@@ -658,7 +651,7 @@ class Partition:
         self.gate.wake()
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Wait until the high watermark is above `offset`, the log is closed or fails, or the timeout is over."""
+        """Wait until the high watermark is above `offset`, the log ends, or `timeout` seconds are over."""
         self.gate.wait(lambda: self.high_watermark > offset, timeout)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -701,7 +694,7 @@ class Partition:
         return self.keys.build_missing(self.view, sync_when_due)
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
-        """Write the key index of a sealed segment, if the segment still exists; return whether it was written.
+        """Write the key index of a segment that still exists; return whether it was written.
 
         Removing a segment takes the same lock, so no index outlives its segment.
         """
@@ -720,7 +713,7 @@ class Partition:
 
 
 def _settled_view(partition: Partition | None) -> View | None:
-    """Return the current segments when no replacement is in progress."""
+    """Return the segments, once no replacement is in progress."""
     if partition is None:
         return None
     with partition.sync_lock:

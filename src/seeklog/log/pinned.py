@@ -23,7 +23,7 @@ from seeklog.log.view import View
 
 
 class PinnedSegment(NamedTuple):
-    """One segment: everything that a reader must know before it opens the file."""
+    """Everything that a reader must know about a segment before it opens the file."""
 
     base_offset: int
     next_offset: int
@@ -37,7 +37,7 @@ class PinnedSegment(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """Segments in order, and the index entry of the first one at which reading starts."""
+    """Segments in order, and the index entry at which reading starts."""
 
     segments: tuple[PinnedSegment, ...]
     entry: bytes
@@ -113,7 +113,7 @@ class _PinBackedSegment(Segment):
 
 
 def pinned_view(files: Files, directory: str, pin: Pin) -> View:
-    """Return the view that was pinned. Files are opened when they are read."""
+    """Return the pinned view. Files are opened when they are read."""
     shared = _shared(files, directory)
     return View(
         _PinBackedSegment(shared, pinned, pin.entry if index == 0 else b"") for index, pinned in enumerate(pin.segments)
@@ -121,7 +121,7 @@ def pinned_view(files: Files, directory: str, pin: Pin) -> View:
 
 
 def _listed_view(files: Files, directory: str) -> View:
-    """Return the current segments of the directory. A reader knows from its offsets where to stop."""
+    """Return the current segments of the directory."""
     shared = _shared(files, directory)
     _, segments = list_beside_writer(shared)
     for segment in segments[:-1]:

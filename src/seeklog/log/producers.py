@@ -37,7 +37,7 @@ MAX_EPOCH: Final = 2**15 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSequence:
-    """The producer of some records, and the sequence of the first one."""
+    """A producer, and the sequence of the first record of a batch."""
 
     producer_id: int
     epoch: int = 0
@@ -55,7 +55,6 @@ class ProducerSequence:
 
     @property
     def fields(self) -> tuple[int, int, int]:
-        """The fields of a batch header."""
         return self.producer_id, self.epoch, self.sequence
 
 
@@ -113,7 +112,6 @@ class ProducerEntry(NamedTuple):
         return next((batch for batch in self.batches if (batch.base_sequence, batch.last_sequence) == wanted), None)
 
     def after(self, header: BatchHeader, marker: EndMarker | None) -> ProducerEntry:
-        """Return the entry after this batch is appended."""
         batches = self.batches if header.producer_epoch == self.epoch else ()
         if header.is_control:
             if marker is None:
@@ -143,7 +141,6 @@ class ProducerBatch(NamedTuple):
 
 
 def producer_batches(raw: bytes) -> list[ProducerBatch]:
-    """Return the header and end marker of each batch in `raw`."""
     batches = []
     at = 0
     while at < len(raw):
@@ -167,7 +164,7 @@ def last_sequence_of(header: BatchHeader) -> int:
 
 
 class ProducerState:
-    """The producers of one partition. Its methods are called under the partition's lock."""
+    """The producers of one partition. The caller holds the partition's lock."""
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS) -> None:
         self._expiration_ms = expiration_ms
@@ -181,7 +178,7 @@ class ProducerState:
         return iter(list(self._entries.values()))
 
     def get(self, producer_id: int, *, now_ms: int) -> ProducerEntry | None:
-        """Return what is known about a producer, or None if it is unknown or expired."""
+        """Return a producer's entry, or None if the producer is unknown or expired."""
         entry = self._entries.get(producer_id)
         return None if entry is None or self._has_expired(entry, now_ms) else entry
 
@@ -208,7 +205,6 @@ class ProducerState:
         }
 
     def first_unstable_offset(self) -> int:
-        """Return the start of the oldest open transaction, or INT64_MAX."""
         return min((entry.transaction_start for entry in self if entry.transaction_start != NONE), default=INT64_MAX)
 
     # ------------------------------------------------------------ appending
@@ -245,7 +241,7 @@ class ProducerState:
         return offsets
 
     def note(self, batches: Iterable[ProducerBatch], *, now_ms: int) -> None:
-        """Add batches that are in the log. They are not checked, because they are already written."""
+        """Add batches that are in the log, without checking them."""
         for header, marker in batches:
             producer_id = header.producer_id
             if producer_id < 0:
@@ -259,12 +255,11 @@ class ProducerState:
     # ------------------------------------------------------------ snapshots and expiration
 
     def restore(self, entries: Iterable[ProducerEntry], *, now_ms: int) -> None:
-        """Replace the state with the entries of a snapshot, except producers that have expired."""
+        """Start from the entries of a snapshot, except expired producers."""
         self._seen_ms = {}
         self._entries = {entry.producer_id: entry for entry in entries if not self._has_expired(entry, now_ms)}
 
     def expire(self, *, now_ms: int) -> None:
-        """Remove producers that have expired."""
         for entry in self:
             if self._has_expired(entry, now_ms):
                 del self._entries[entry.producer_id]
@@ -323,7 +318,6 @@ def _check_marker(entry: ProducerEntry, header: BatchHeader, marker: EndMarker |
 
 
 def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
-    """Refuse a batch that is not the next one of a known producer."""
     _check_epoch(entry, header)
     if entry.transaction_start != NONE and not header.is_transactional:
         raise InvalidRecord(

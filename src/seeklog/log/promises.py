@@ -1,4 +1,4 @@
-"""The checkpoint of a log, which keeps its promises, and the leader epochs in it and in Kafka's file."""
+"""The checkpoint of a log, and the leader epochs in it and in Kafka's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINT_INTERVAL_S = 1.0
 
 
 class Promises:
-    """The checkpoint of a log that is open for writing. Only one thread at a time calls its methods."""
+    """The checkpoint of a log that is open for writing. Only one thread at a time may call its methods."""
 
     def __init__(self, files: Files, directory: str, gate: Gate, clock: Clock, *, saved: Checkpoint | None) -> None:
         self._files = files
@@ -96,14 +96,14 @@ class Promises:
         self.sync_names()
 
     def try_write(self, checkpoint: Checkpoint) -> None:
-        """Write the recovery point. Without room on the disk the older one stays, and is still true."""
+        """Write the recovery point. On a full disk the older one stays, and is still true."""
         try:
             self.must_write(checkpoint)
         except DiskFull as error:
             logger.warning("%s: the checkpoint waits for room on the disk: %s", self._directory, error.__cause__)
 
     def sync_names(self) -> None:
-        """Make renames durable. Other processes see the new names already, so any failure fails the log."""
+        """Make renames durable. The new names are already visible, so any failure fails the log."""
         try:
             self._files.sync_directory(self._directory)
         except OSError as error:

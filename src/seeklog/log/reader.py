@@ -110,7 +110,7 @@ class LogReader:
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether the log was not closed cleanly: a writer has it open, or the writer crashed."""
+        """Whether the log was not closed cleanly: a writer has it open, or has crashed."""
         return isinstance(self._source, Observer) and not self._source.is_clean
 
     # ------------------------------------------------------------ offsets
@@ -172,7 +172,6 @@ class LogReader:
                 raise translate(error, f"{self.location} cannot be read") from error
 
     def _gone_error(self, observer: Observer, error: Exception) -> SeeklogError:
-        """Return the error for a directory that is gone or empty."""
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
         return error if isinstance(error, NotALog) else NotALog(f"there is no log at {self.location} any more")
@@ -180,7 +179,7 @@ class LogReader:
     # ------------------------------------------------------------ reading
 
     def read(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
-        """Read records from `offset` up to the high watermark. At the log end offset there are none.
+        """Read records from `offset` up to the high watermark; none if `offset` is at or above it.
 
         Stops after `max_records`, or after about `max_bytes` of the log, but reads at least one batch, however large.
         All records are read and checked before the call returns. Raises `OffsetOutOfRange` for an offset outside the
@@ -254,7 +253,7 @@ class LogReader:
                     raise self._unreadable(offset, error) from error
 
     def _checked_stop(self, offset: int) -> int:
-        """Return the high watermark. Raises `OffsetOutOfRange` for an offset outside the log."""
+        """Return the high watermark, after checking that the offset is in the log."""
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
@@ -276,7 +275,6 @@ class LogReader:
 
     @contextlib.contextmanager
     def _naming_unreadable(self, offset: int) -> Iterator[None]:
-        """Translate an `OSError` during a read at `offset`."""
         try:
             yield
         except OSError as error:
@@ -420,7 +418,7 @@ class LogReader:
                     raise
 
     def _was_start_raised(self, start: int) -> bool:
-        """Return whether the log starts after `start` because records were deleted, not because they were lost."""
+        """Return whether the log starts after `start` because of a delete, not a loss."""
         partition = self._fresh()
         if isinstance(partition, Observer) and not partition.explains_start_beyond(start):
             return False
@@ -459,7 +457,7 @@ class LogReader:
                     raise
 
     def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:
-        """Return whether the segments of a view may have changed under the reader, and look at them again."""
+        """Reload, and return whether the segments of a view may have changed."""
         if isinstance(self._source, Observer):
             self._source.reload()
             return True
@@ -521,8 +519,6 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The segments and offsets of a log at one moment."""
-
     view: View
     log_start_offset: int
     high_watermark: int
@@ -537,12 +533,12 @@ class Snapshot:
 
     @property
     def clean_offset(self) -> int | None:
-        """The offset up to which the seals say that the log was compacted, exclusive; None if it never was."""
+        """The offset up to which the log was compacted by its seals, exclusive; None if it was not."""
         return compaction.clean_offset_of(self.view)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:
-    """Look at the files once and return the state of the log, to be shared by several readers."""
+    """Look at the files once, and return a state that several readers can share."""
     seen = log._fresh()
     return Snapshot(
         view=seen.view,

@@ -26,7 +26,7 @@ logger = logging.getLogger("seeklog")
 # One read covers the distance between two index entries at the default interval, and the next batch.
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
-# Records are decoded a chunk at a time. A chunk stays below 128 KiB, from which on malloc maps fresh pages for each.
+# Records are decoded a chunk at a time. From 128 KiB on, malloc would map fresh pages for each chunk.
 SCAN_CHUNK = 96 << 10
 # The record for a timestamp is within an index interval or two of its entry.
 TIME_CHUNK = 16 << 10
@@ -42,11 +42,10 @@ MAX_LOOKS = 100
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """The position of an offset, and the cost of finding it."""
+    """Where an offset was found, and the cost of finding it."""
 
     offset: int
     segment: int
-    """Base offset of the segment."""
     path: str
     position: int
     """The byte position of the batch that holds the offset."""
@@ -151,7 +150,7 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
             old.base_offset == segment.base_offset and old.is_same_file(segment.listed) for old in view.segments
         )
         if not segment.contiguous and not is_known:
-            return fresh  # a broker's compaction, which keeps no such header, rewrote it; seeklog sealed it later
+            return fresh  # rewritten by a broker's compaction, which keeps no such header
         break
     raise error
 
@@ -206,7 +205,7 @@ class Cursor:
             self.data = data[: self.segment.size - self.origin]
 
     def resume_or_raise(self, offset: int, error: CorruptionError) -> None:
-        """Continue at an offset in a newer view if files were replaced under this one; otherwise raise the damage."""
+        """Continue at an offset in a newer view if files were replaced; otherwise raise the damage."""
         self._looks += 1
         if self._looks > MAX_LOOKS or not was_overtaken(self.view):
             raise self.segment.located(error) from error
@@ -231,7 +230,7 @@ class Cursor:
             self.resume_or_raise(offset, damage)
 
     def skip_to(self, offset: int) -> int:
-        """Skip the batches in `data` that end below an offset; return how many."""
+        """Skip the batches in `data` that end below an offset; return their number."""
         self.at, self.next_offset, walked = batch_header.skip_batches(
             self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
         )
@@ -239,7 +238,6 @@ class Cursor:
 
     @property
     def position(self) -> int:
-        """The byte position in the segment's file."""
         return self.origin + self.at
 
     def has_batch(self) -> bool:
@@ -402,7 +400,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
 
 
 def scan_chunks(view: View, start: int, stop: int, *, limit: int) -> Iterator[list[Record]]:
-    """Yield the records in [start, stop) as lists, one for each chunk that is decoded at once; none is empty."""
+    """Yield the records in [start, stop) as lists, one for each decoded chunk; none is empty."""
     if start >= stop:
         return
     cursor = Cursor(view, start, chunk=SCAN_CHUNK)
@@ -458,7 +456,7 @@ def read_batches(view: View, start: int, stop: int, *, max_bytes: int) -> Iterat
 
 
 def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[FileRange]:
-    """Return the batches of `read_batches` as file ranges, one for each segment. Only headers are read."""
+    """Return the same batches as file ranges, one for each segment. Only headers are read."""
     ranges: list[FileRange] = []
     for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes, verify=False):
         last = ranges[-1] if ranges else None
@@ -587,7 +585,7 @@ def _time_entry(segment: Segment, timestamp_ms: int) -> int:
             return segment.base_offset
         if segment.base_offset <= entry.offset < segment.next_offset:
             data = segment.read(HEADER_SIZE, seek(View([segment]), entry.offset).position)
-            # There is no header if the entry names an offset after the last batch, in a gap before the next segment.
+            # There is no header if the entry names an offset after the last batch.
             header = read_header(data) if data else None
             if header and header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
                 return header.base_offset

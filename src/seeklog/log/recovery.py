@@ -35,7 +35,7 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# If compaction spoils a reader's looks this often, it uses the last one, and meets replaced files when it opens them.
+# After this many listings that compaction spoils, a reader uses the last one and notices replaced files on open.
 MAX_LOOKS = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
@@ -45,8 +45,6 @@ REFUSED = (
 
 
 class Stop(Enum):
-    """How the scan of a segment ended."""
-
     END = "the bytes end with a whole batch"
     TORN = "the last batch is incomplete"
     DAMAGED = "a batch fails its checks"
@@ -54,8 +52,6 @@ class Stop(Enum):
 
 
 class Action(Enum):
-    """What recovery may do after a scan."""
-
     KEEP = "nothing"
     CUT = "cut after the last good batch"
     REFUSE = "refuse to open"
@@ -72,7 +68,7 @@ def decide(stop: Stop, *, next_offset: int, recovery_point: int) -> Action:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found and did when the log was last opened."""
+    """What recovery found and did when the log was opened."""
 
     clean: bool = True
     """Whether the log was closed cleanly, so that nothing had to be scanned."""
@@ -80,22 +76,19 @@ class RecoveryReport:
     scanned_batches: int = 0
     scanned_bytes: int = 0
     rebuilt_indexes: int = 0
-    """Segments whose indexes were rebuilt."""
     cut_bytes: int = 0
     """Bytes cut off the log and kept in `torn_files`."""
     cut_reason: str = ""
     torn_files: list[str] = field(default_factory=list)
     cut_batches: int = 0
-    """Whole batches in the bytes that were cut."""
+    """Whole batches in the cut bytes."""
     cut_records: int = 0
     completed_swaps: int = 0
-    """Compactions that a crash had interrupted and that were completed."""
+    """Interrupted compactions that were completed."""
 
 
 @dataclass(slots=True)
 class Scanned:
-    """A segment after its scan."""
-
     segment: Segment
     state: SegmentState
     stop: Stop
@@ -121,7 +114,7 @@ class Survey:
 
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
-    """Return the segments of a listing in order, each with the size of its file."""
+    """Return the segments of a listing in order."""
     found = {}
     for name in listing:
         if name.endswith(names.LOG):
@@ -207,7 +200,6 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
 
 
 def _log_files(listing: Iterable[str]) -> dict[str, int]:
-    """Return the names of the log and swap files, with their base offsets."""
     return {
         name: _base_of(name)
         for name in listing
@@ -311,7 +303,7 @@ def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpo
 
 
 def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segment, SegmentState] | None:
-    """Return the last segment with the state saved on close, if its size and indexes still match that state."""
+    """Return the last segment with the state saved on close, if its files still match that state."""
     if not saved.is_of(segment.base_offset, size=segment.size):
         return None
     reason = "an index does not match the one at the last close"
@@ -330,7 +322,7 @@ def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segme
 
 
 def _trust_seal(shared: Shared, segment: Segment) -> bool:
-    """Return whether a sealed segment matches its seal. Raises `LostRecords` if it has lost records."""
+    """Return whether a segment matches its seal. Raises `LostRecords` if it has lost records."""
     seal = read_seal(shared.files, shared.directory, segment.base_offset)
     if seal is None or segment.path.endswith(names.SWAP):
         return False
@@ -384,7 +376,7 @@ def _refusal(scanned: Scanned, recovery_point: int) -> CorruptionError:
 
 @dataclass(slots=True)
 class Mended:
-    """An opened log: sealed segments, active segment, leader epochs seen, and the report."""
+    """An opened log, and the leader epochs that were seen."""
 
     sealed: list[Segment]
     active: ActiveSegment

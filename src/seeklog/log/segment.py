@@ -54,8 +54,6 @@ class SegmentReplaced(FileNotFoundError):
 
 
 class Indexes(NamedTuple):
-    """Both indexes of a segment."""
-
     offsets: OffsetIndex
     times: TimeIndex
 
@@ -69,15 +67,13 @@ class Indexes(NamedTuple):
 
 
 class OpenKeyIndex(Protocol):
-    """An open key index."""
-
     def offsets_of(self, first: int) -> Sequence[int]:
         """Return the relative offsets for a hash, newest first."""
         ...
 
 
 class Trust(NamedTuple):
-    """What is known about the content of a segment before it is read, and on what evidence."""
+    """What is known about the content of a segment before it is read."""
 
     contiguous: bool = False
     """Whether a gap between batches is always damage."""
@@ -86,7 +82,7 @@ class Trust(NamedTuple):
     seal: Seal | None = None
     """The seal that describes the files; None if the segment grows or has no seal."""
     pages: Pages | None = None
-    """The page checksums of a log that may have gaps; None if there are none, or the reader looks for damage."""
+    """The page checksums of a log that may have gaps, or None."""
 
     @classmethod
     def from_seal(cls, seal: Seal) -> Trust:
@@ -97,15 +93,13 @@ UNSEALED: Final = Trust()
 
 
 class Phase(Enum):
-    """The state of a segment, as far as this process knows."""
-
     LISTED = "its seal is read when the segment is used"
     READY = "its seal was read, or it does not have one"
     REPLACED = "compaction in this process has replaced its file"
 
 
 class Loaded:
-    """Everything that a segment holds open or in memory. It is released as a whole."""
+    """Everything that a segment holds open or in memory."""
 
     __slots__ = ("handle", "indexes", "keys", "page_table")
 
@@ -118,7 +112,7 @@ class Loaded:
 
 
 class Shared:
-    """What the segments of one log share: files, configuration, and a bound on how many are open."""
+    """What the segments of one log share."""
 
     def __init__(
         self, files: Files, directory: str, config: LogConfig, *, writable: bool, host: Host | None = None
@@ -132,7 +126,7 @@ class Shared:
         self.source = host.source if host is not None else None
         """The partition that records carry as their source."""
         self.cleaned = host.cleaned if host is not None else 0
-        """The offset up to which a checkpoint in the store's root says that the log was compacted: only a hint."""
+        """How far the log was compacted, by a checkpoint in the store's root: only a hint."""
         self._open_segments = host.open_segments if host is not None else OpenSegments(config.max_open_segments)
         self.opened = self._open_segments.opened
         self.renew: Callable[[], View | None] | None = None
@@ -142,11 +136,10 @@ class Shared:
 
     @property
     def is_beside_writer(self) -> bool:
-        """Whether another process may replace files that this log reads. The log can then take a newer view."""
+        """Whether another process may replace files, so that a reader must take a newer view."""
         return self.renew is not None and not self.writable
 
     def clear(self) -> None:
-        """Release every segment."""
         self._open_segments.forget(self)
 
     def path(self, base_offset: int, suffix: str) -> str:
@@ -206,7 +199,6 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """The memory that the indexes take."""
         indexes = self.loaded.indexes
         return 0 if indexes is None else len(indexes.offsets.table) + len(indexes.times.table)
 
@@ -236,19 +228,15 @@ class Segment:
             raise self.damaged(reason, position)
 
     def damaged(self, reason: str, position: int | None = None) -> CorruptBatch:
-        """Return the error for damage in the segment's file."""
         return CorruptBatch(reason, path=self.path, position=position, advice=ADVICE)
 
     def located(self, error: CorruptionError) -> CorruptionError:
-        """Return the error with the segment's path and advice."""
         return type(error)(error.reason, path=self.path, position=error.position, advice=error.advice or ADVICE)
 
     def end_before(self, next_offset: int) -> None:
-        """Set where the segment ends."""
         self._next_offset = next_offset
 
     def attach(self, seal: Seal) -> None:
-        """Trust a seal to describe the files."""
         self.trust = Trust.from_seal(seal)
 
     def read_unproved(self) -> None:
@@ -271,7 +259,6 @@ class Segment:
 
     @property
     def indexes(self) -> Indexes:
-        """Both indexes, read on first use."""
         indexes = self.loaded.indexes
         if indexes is None:
             self.fetch_seal()
@@ -307,7 +294,7 @@ class Segment:
         return status.identity == self.listed.identity and is_same_size
 
     def was_replaced(self) -> bool:
-        """Return whether the file was replaced or removed, or changed its size, since it was listed."""
+        """Return whether the file was replaced, removed or resized since it was listed."""
         try:
             return self.listed is not None and not self.is_same_file(self.shared.files.status(self.path))
         except FileNotFoundError:
@@ -329,7 +316,7 @@ class Segment:
         size, identity = self.shared.files.status_of(handle.number)
         if identity != self.listed.identity:
             return False
-        # A file that lost its end is still the segment's, and reading it must report that. But inodes are reused, and a
+        # A file that lost its end is still the segment's, and reading it reports that. But inodes are reused, and a
         # seal that was read after the listing may describe a replacement.
         is_as_sealed = self.seal is not None and size == self.seal.size
         return size == self.listed.size or (not is_as_sealed and not self.is_resealed())
@@ -429,12 +416,12 @@ class Segment:
         return sums.table
 
     def max_timestamp_ms(self) -> int | None:
-        """Return the largest timestamp in the segment: -1 if it has no records, None if the timestamp is not known."""
+        """Return the largest timestamp: -1 if there are no records, None if it is not known."""
         self.fetch_seal()
         return self.seal.max_timestamp_ms if self.seal is not None else None
 
     def exact_end(self) -> int:
-        """Return the offset after the last batch in the file. `next_offset` may be the next segment's base offset."""
+        """Return the offset after the last batch, where `next_offset` may be the next segment's base offset."""
         self.fetch_seal()
         return self.seal.next_offset if self.seal is not None else self.scan_all().next_offset
 
@@ -545,7 +532,7 @@ class Segment:
                 logger.warning("%s: the rebuilt files stay in memory: %s", self.path, error)
 
     def write_sealed_again(self, state: SegmentState, seal: Seal, *, sums: PageSums | None) -> None:
-        """Rewrite both index files and the seal from `state`, with the times and flags of the old seal."""
+        """Write the index files and the seal, with the times and flags of the old seal."""
         self.write_sealed(
             state,
             sealed_at_ms=seal.sealed_at_ms,
@@ -564,7 +551,7 @@ class Segment:
         sums: PageSums | None,
         writes_indexes: bool = True,
     ) -> None:
-        """Write both index files and the seal from `state`. The caller syncs the directory."""
+        """Write the index files and the seal. The caller syncs the directory."""
         if writes_indexes:
             self.write_indexes_of(state)
         seal = seal_of(
@@ -574,7 +561,7 @@ class Segment:
         self.attach(seal)
 
     def write_indexes_of(self, state: SegmentState) -> None:
-        """Replace both index files as a whole. A process that reads the old ones is not disturbed."""
+        """Replace both index files. A process that reads the old ones is not disturbed."""
         for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
             name = names.segment_name(self.base_offset, suffix)
             replace_file(self.shared.files, self.shared.directory, name, bytes(table))
@@ -588,7 +575,6 @@ def seal_of(
     clean_offset: int = 0,
     sums: PageSums | None = None,
 ) -> Seal:
-    """Return the seal of a segment from the state of its batches and the checksums of its pages."""
     contiguous = state.contiguous and not may_have_gaps
     return Seal(
         base_offset=state.base_offset,

@@ -29,7 +29,7 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A finished staged file, with what is needed to check it when it is appended."""
+    """A finished staged file."""
 
     name: str
     size: int
@@ -65,7 +65,6 @@ class Stager:
         self._record_count = 0
 
     def add(self, batch: bytes, *, record_count: int) -> None:
-        """Add a whole batch at the end."""
         if self._pending_bytes + len(batch) > self._piece_bytes:
             self._write_out()
         self._pending.append(batch)
@@ -94,14 +93,12 @@ class Stager:
         return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
 
     def discard(self) -> None:
-        """Remove the file, for example after an error."""
         self._handle = None
         with _staging(self._path), contextlib.suppress(FileNotFoundError):
             self._files.remove(self._path)
 
 
 def read_staged(files: Files, directory: str, staged: StagedFile) -> Iterator[bytes]:
-    """Yield a staged file piece by piece."""
     path = f"{directory}/{staged.name}"
     try:
         handle = Handle(files, path)
@@ -117,7 +114,7 @@ def read_staged(files: Files, directory: str, staged: StagedFile) -> Iterator[by
 
 
 def check_staged(files: Files, directory: str, staged: StagedFile) -> None:
-    """Check a staged file against its CRC, which also covers bytes that the CRCs of its batches do not."""
+    """Check a staged file against its CRC. The CRCs of its batches do not cover every byte."""
     crc = 0
     for piece in read_staged(files, directory, staged):
         crc = crc32c(piece, crc)

@@ -50,7 +50,6 @@ _DAMAGED = (
     "records may then be missing or duplicated."
 )
 State: TypeAlias = Literal["committing", "done"]
-# Enough for the header of every batch that may already be there. Batches are read whole, one after the other.
 _READ_BYTES = 1 << 20
 
 
@@ -59,7 +58,7 @@ class Part:
     """The batches that a transaction appends to one partition."""
 
     partition: str
-    """The name of the partition's directory."""
+    """The name of its directory."""
     topic_id: str
     base_offset: int
     files: tuple[StagedFile, ...]
@@ -82,7 +81,7 @@ class Transaction:
     state: State
     parts: tuple[Part, ...] = ()
     is_kept: bool = True
-    """Whether the file is kept when the transaction is done. An application that runs only once does not need it."""
+    """Whether the file is kept when the transaction is done. An application that runs once does not need it."""
 
     @property
     def is_open(self) -> bool:
@@ -90,7 +89,6 @@ class Transaction:
 
 
 def encode_transaction(transaction: Transaction) -> bytes:
-    """Return the bytes of the transaction file."""
     parts = [
         {
             "partition": part.partition,
@@ -111,7 +109,6 @@ def encode_transaction(transaction: Transaction) -> bytes:
 
 
 def decode_transaction(data: bytes, *, path: str) -> Transaction:
-    """Parse the bytes of a transaction file, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, subject="the transaction", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
@@ -164,7 +161,7 @@ def write_transaction(files: Files, root: str, transaction: Transaction) -> None
 
 
 def last_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the last part of each topic, without files: its topic id shows whether the topic was recreated since."""
+    """Return the last part of each topic, without files. Its topic id shows whether the topic was recreated."""
     return tuple({part.topic: replace(part, files=()) for part in parts}.values())
 
 
@@ -211,7 +208,7 @@ def finish_interrupted(partition: Partition, listing: Sequence[str]) -> None:
 
 
 def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> None:
-    """Append the missing batches of an interrupted transaction's part. `staged` lists the staged files that exist."""
+    """Append the missing batches of an interrupted part. `staged` lists the staged files that exist."""
     remaining = [file for file in part.files if file.name in staged]
     if not remaining:
         return
@@ -258,7 +255,7 @@ def _candidates(partition: Partition, part: Part) -> dict[int, list[BatchHeader]
 
 
 def _take_match(candidates: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
-    """Return whether a staged batch was found in the log, and remove the match, so that it counts only once."""
+    """Return whether a staged batch is in the log, and remove the match, so that it counts only once."""
     headers = candidates[len(staged)]
     for index, header in enumerate(headers):
         if _is_same(header, staged):
@@ -293,5 +290,4 @@ def _is_same(header: BatchHeader, staged: bytes) -> bool:
 
 
 def close_part(partition: Partition, part: Part) -> None:
-    """Remove the staged files of a part that is durable in the log."""
     staging.remove_staged(partition.files, partition.directory, [file.name for file in part.files])

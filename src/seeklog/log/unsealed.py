@@ -24,7 +24,6 @@ class UnsealedSegments:
         self._files = shared.files
         self.active = active
         self.rolled: list[ActiveSegment] = []
-        """The older segments, which are no longer written."""
         self.has_new_names = False
         """Whether the directory must be synced before the names of new segments are durable."""
 
@@ -39,7 +38,7 @@ class UnsealedSegments:
         return view.with_last(self.active)
 
     def seal(self, rolled: Sequence[ActiveSegment], *, now_ms: int) -> list[tuple[ActiveSegment, Segment]]:
-        """Write the seals of synced segments. On a full disk they wait; the next open would write them, too."""
+        """Write the seals of synced segments. On a full disk they wait."""
         sealed = []
         for segment in rolled:
             try:
@@ -51,7 +50,6 @@ class UnsealedSegments:
         return sealed
 
     def release_sealed(self, view: View, sealed: Sequence[tuple[ActiveSegment, Segment]]) -> View:
-        """Return a view with the sealed segments in place of the rolled ones."""
         for old, new in sealed:
             view = view.with_merged([old], new)
             self.rolled.remove(old)
@@ -81,11 +79,10 @@ class UnsealedSegments:
         return View([*segments[:index], target])
 
     def forget(self, doomed: Sequence[Segment]) -> None:
-        """Drop deleted segments from the list."""
         self.rolled = [segment for segment in self.rolled if segment not in doomed]
 
     def remove_files(self, segment: Segment) -> None:
-        """Rename a segment's log file, then remove its files. Readers that have them open continue to read."""
+        """Rename a segment's log file, then remove its files. Readers that have it open continue to read."""
         segment.release()
         self._files.rename(segment.path, segment.path + names.DELETED)
         self._shared.remove(segment.base_offset, names.LOG + names.DELETED, *names.BESIDE_LOG)

@@ -14,8 +14,6 @@ from seeklog.log.segment import Segment
 
 
 class View:
-    """An immutable list of segments, ordered by base offset."""
-
     __slots__ = ("bases", "segments")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
@@ -32,7 +30,6 @@ class View:
         return self.segments[-1]
 
     def with_last(self, segment: Segment) -> View:
-        """Return a view with one more segment at the end."""
         return View((*self.segments, segment))
 
     def with_merged(self, old: Sequence[Segment], new: Segment) -> View:

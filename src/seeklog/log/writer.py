@@ -78,7 +78,6 @@ class Log(LogReader):
 
     @property
     def clock(self) -> Clock:
-        """The clock for timestamps and for rolling segments."""
         return self._partition.clock
 
     def check_usable(self) -> None:
@@ -227,8 +226,6 @@ class Log(LogReader):
 
 
 class _SharedReader(LogReader):
-    """A reader over the partition that a `Log` has open for writing."""
-
     def __init__(self, partition: Partition, config: LogConfig) -> None:
         self._attach(partition, config)
 
@@ -238,7 +235,7 @@ class _SharedReader(LogReader):
 
 
 def append_part(log: Log, part: transaction.Part) -> None:
-    """Append one partition's part of a committed transaction, durably, and remove its staged files."""
+    """Append one partition's part of a committed transaction durably, and remove its staged files."""
     # No compaction in between: after a crash, only identical batches tell which staged ones are already in the log.
     with log._partition.remover.compacting():
         transaction.append_part(log._partition, part)
