@@ -148,7 +148,7 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
         (
             ["--json"],
             b'{"value": "1"}\n{"value": \n{"value": "3"}',
-            "line 2: it is not JSON: Expecting value at column 11",
+            "line 2: not JSON: Expecting value at column 11",
             1,
         ),
         (["--json"], b'\n\n{"value": "1"}\n{"valeu": 2}', "line 4: unknown field 'valeu'; did you mean value?", 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,16 @@ partitions = click.option(
     multiple=True,
     help="Only this partition. Repeatable. Default: all partitions.",
 )
-utc = click.option("--utc", is_flag=True, default=settings.utc, help="Use UTC instead of local time.")
+
+
+def _set_on_terminal(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Pass an option for the output to the `Terminal` instead of the command."""
+    if value and isinstance(ctx.obj, Terminal):
+        setattr(ctx.obj, str(param.name), value)
+
+
+terminal_option = functools.partial(click.option, expose_value=False, callback=_set_on_terminal)
+utc = terminal_option("--utc", is_flag=True, default=settings.utc, help="Use UTC instead of local time.")
 dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be done, and change nothing.")
 
 
@@ -88,20 +97,15 @@ consent = together(
 )
 
 
-def _row_format(row_format: str | None, as_json: bool) -> str | None:
-    return "jsonl" if as_json else row_format
+def formats(*choices: str, default: str = "table") -> Decorator:
+    """Return a decorator that adds `--format` and `--json`."""
+    help_line = f"Default: {default} on a terminal, jsonl in a pipe."
+    format_option = terminal_option("--format", "format_option", type=click.Choice(choices), help=help_line)
+    json_option = terminal_option("--json", "as_json", is_flag=True, help="Short for --format jsonl.")
+    return lambda function: format_option(json_option(function))
 
 
-def format_choice(name: str, choices: Sequence[str]) -> tuple[Decorator, Decorator]:
-    """Return the options `--format`, as the parameter `name`, and `--json`."""
-    default = "Default: table on a terminal, jsonl in a pipe."
-    return (
-        click.option("--format", name, type=click.Choice(choices), help=default),
-        click.option("--json", "as_json", is_flag=True, help="Short for --format jsonl."),
-    )
-
-
-rows = together("row_format", _row_format, *format_choice("row_format", FORMATS))
+rows = formats(*FORMATS)
 
 
 def parse_pair(text: str, *, option: str) -> tuple[str, str]:

@@ -120,13 +120,7 @@ def _shown(value: Any) -> str:
 
 
 def run(
-    job: str,
-    terminal: Terminal,
-    directory: str,
-    topics: Sequence[str] | None,
-    *,
-    row_format: str | None,
-    output: str | None = None,
+    job: str, terminal: Terminal, directory: str, topics: Sequence[str] | None, *, output: str | None = None
 ) -> None:
     """Run a job, write the rows that it returns, and raise the errors that they report."""
     with session(terminal) as spark:
@@ -139,7 +133,7 @@ def run(
             return  # the job prints its own summary
         rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
         columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
-        write_rows(terminal, columns, rows, row_format=row_format)
+        write_rows(terminal, columns, rows)
     if job == "verify":
         errors = sum(row["severity"] == "error" for row in rows)
         if errors:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog.cli import opening
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import PARTITION, Column, chosen_format, count_column, size_column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import SeeklogError
@@ -52,36 +52,33 @@ CONFIG = (Column("word", "setting"), Column("value"), Column("from"))
 GROUPS = (Column("group"), count_column("lag"), Column("members", is_right=True))
 
 
-def write_about(
-    terminal: Terminal,
-    directory: str,
-    targets: list[Target],
-    *,
-    topic: str | None,
-    utc: bool,
-    row_format: str | None,
-) -> None:
+def write_about(terminal: Terminal, directory: str, targets: list[Target], *, topic: str | None) -> None:
     """Describe the partitions of one store."""
-    chosen = chosen_format(terminal, row_format)
     with contextlib.ExitStack() as opened:
         store = None
         if targets and targets[0].root is not None:
             store = opened.enter_context(opening.open_to_read(directory))
         described = [
-            _topic(store, name, list(group), utc=utc, with_groups=topic is not None or chosen != "table")
+            _topic(
+                store,
+                name,
+                list(group),
+                utc=terminal.utc,
+                with_groups=topic is not None or terminal.row_format != "table",
+            )
             for name, group in groupby(targets, key=lambda target: target.location.topic)
         ]
     partitions = [partition for description in described for partition in description["partitions"]]
-    if chosen == "csv":
+    if terminal.row_format == "csv":
         flat = [row | {"segments": len(row["segments"])} for row in partitions]
-        write_rows(terminal, PARTITIONS, flat, row_format=chosen)
-    elif chosen != "table":
-        write_rows(terminal, PARTITIONS, described, row_format=chosen)
+        write_rows(terminal, PARTITIONS, flat)
+    elif terminal.row_format != "table":
+        write_rows(terminal, PARTITIONS, described)
     elif topic is None and store is not None:
         size = amounts.size(sum(row["size_bytes"] for row in partitions))
         counts = f"{amounts.counted(len(described), 'topic')}, {amounts.counted(len(partitions), 'partition')}"
         terminal.write(f"{neutral(directory)}: {counts}, {size}\n\n")
-        write_rows(terminal, PARTITIONS, partitions, row_format="table")
+        write_rows(terminal, PARTITIONS, partitions)
     else:
         for description in described:
             _write_topic(terminal, description)
@@ -193,15 +190,15 @@ def _write_topic(terminal: Terminal, topic: dict[str, Any]) -> None:
         *([f"id {topic['topic_id']}"] if topic["topic_id"] else []),
     ]
     terminal.write(f"{neutral(topic['topic'])}: {', '.join(parts)}\n\n")
-    write_rows(terminal, PARTITIONS[1:], partitions, row_format="table")
+    write_rows(terminal, PARTITIONS[1:], partitions)
     if segments := [segment for partition in partitions for segment in partition["segments"]]:
         terminal.write("\n")
-        write_rows(terminal, SEGMENTS, segments, row_format="table")
+        write_rows(terminal, SEGMENTS, segments)
     if kept := [row for partition in partitions for row in partition["set_aside"]]:
         files = ", ".join(f"{row['file']} ({amounts.size(row['size_bytes'])})" for row in kept)
         terminal.write(f"\nquarantined: {neutral(files)}\n")
     terminal.write("\n")
-    write_rows(terminal, CONFIG, topic["config"], row_format="table")
+    write_rows(terminal, CONFIG, topic["config"])
     if topic["groups"]:
         terminal.write("\n")
-        write_rows(terminal, GROUPS, topic["groups"], row_format="table")
+        write_rows(terminal, GROUPS, topic["groups"])

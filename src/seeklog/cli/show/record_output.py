@@ -16,7 +16,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import compile_format
 from seeklog.cli.show.neutral import neutral, neutral_bytes, printable
 from seeklog.cli.show.record_json import line_encoder, moment_encoder
-from seeklog.cli.show.rows import cell_width, chosen_format, csv_text, padded
+from seeklog.cli.show.rows import cell_width, csv_text, padded
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.record.record import Record
@@ -38,27 +38,17 @@ class Writer:
     tail: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """The options --format, --json and --template."""
-
-    record_format: str | None
-    as_json: bool
-    template: str | None
-
-    def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
-        """Return a writer for this format, safe to print on a terminal if stdout is one."""
-        if self.template is not None and (self.record_format is not None or self.as_json):
-            raise UsageError("a template replaces --format and --json; leave them out")
-        if self.as_json and self.record_format not in (None, "jsonl"):
-            raise UsageError(f"--json and --format {self.record_format} conflict; pass one of them")
-        is_seen = terminal.shows_tables
-        if self.template is not None:
-            return _each(compile_format(self.template, is_neutral=is_seen))
-        chosen = "jsonl" if self.as_json else chosen_format(terminal, self.record_format)
-        if chosen == "table":
-            return Writer(_Table(terminal, utc=utc, shows_partition=partitions > 1).encode)
-        return writer_of(chosen, utc=utc, is_seen=is_seen)
+def stdout_writer(terminal: Terminal, template: str | None, *, partitions: int) -> Writer:
+    """Return a writer for the options --format, --json and --template, safe to print on a terminal."""
+    if template is not None and (terminal.format_option is not None or terminal.as_json):
+        raise UsageError("a template replaces --format and --json; leave them out")
+    if terminal.as_json and terminal.format_option not in (None, "jsonl"):
+        raise UsageError(f"--json and --format {terminal.format_option} conflict; pass one of them")
+    if template is not None:
+        return _each(compile_format(template, is_neutral=terminal.shows_tables))
+    if terminal.row_format == "table":
+        return Writer(_Table(terminal, shows_partition=partitions > 1).encode)
+    return writer_of(terminal.row_format, utc=terminal.utc, is_seen=terminal.shows_tables)
 
 
 def writer_of(chosen: str, *, utc: bool, is_seen: bool = False) -> Writer:
@@ -145,9 +135,9 @@ def _hex_lines(name: str, data: bytes | None) -> list[str]:
 class _Table:
     """A table. The first records set the widths of the columns; the value takes the rest of the line."""
 
-    def __init__(self, terminal: Terminal, *, utc: bool, shows_partition: bool) -> None:
+    def __init__(self, terminal: Terminal, *, shows_partition: bool) -> None:
         self._terminal = terminal
-        self._moment = moment_encoder(utc=utc)
+        self._moment = moment_encoder(utc=terminal.utc)
         self._shows_partition = shows_partition
         self._widths: list[int] = []
         self._max_line = terminal.width if terminal.shows_tables else MAX_LINE

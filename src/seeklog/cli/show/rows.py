@@ -42,26 +42,14 @@ def size_column(name: str, title: str = "") -> Column:
 PARTITION = (Column("topic"), Column("partition", is_right=True))
 
 
-def chosen_format(terminal: Terminal, named: str | None) -> str:
-    """Return the format that the user chose, or the default for stdout."""
-    return named or ("table" if terminal.shows_tables else "jsonl")
-
-
-def write_rows(
-    terminal: Terminal,
-    columns: Sequence[Column],
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    row_format: str | None,
-) -> None:
-    """Write rows of JSON values; a table shows only values with a column."""
-    chosen = chosen_format(terminal, row_format)
-    if chosen == "table":
+def write_rows(terminal: Terminal, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows of JSON values in the format of `terminal`; a table shows only values with a column."""
+    if terminal.row_format == "table":
         _write_table(terminal, columns, rows)
-    elif chosen == "jsonl":
+    elif terminal.row_format == "jsonl":
         for row in rows:
             terminal.write(json_line(row) + "\n")
-    elif chosen == "json":
+    elif terminal.row_format == "json":
         terminal.write(neutral_json(json.dumps(list(rows), ensure_ascii=False, indent=2)) + "\n")
     else:
         terminal.write(csv_text([[column.name for column in columns]]))

@@ -14,18 +14,26 @@ from seeklog.errors import UsageError
 
 
 class Terminal:
-    """The standard streams, and the shared options -q, -v and --no-color."""
+    """The standard streams, and the options for the output: -q, -v, --no-color, --utc, --format and --json."""
 
     def __init__(self) -> None:
         self.is_quiet = False
         self.is_verbose = False
         self.is_plain = False
+        self.utc = False
+        self.format_option: str | None = None
+        self.as_json = False
         self._is_stopped = False
 
     @property
     def shows_tables(self) -> bool:
         """Whether stdout is a terminal."""
         return sys.stdout.isatty()
+
+    @property
+    def row_format(self) -> str:
+        """The format of lists: by default a table on a terminal, and JSON lines in a pipe."""
+        return "jsonl" if self.as_json else self.format_option or ("table" if self.shows_tables else "jsonl")
 
     @property
     def has_colors(self) -> bool:

@@ -69,7 +69,7 @@ COLUMNS = (
     help="Number of records.",
 )
 @options.rows
-def bench(terminal: Terminal, where: str | None, records: int, row_format: str | None) -> None:
+def bench(terminal: Terminal, where: str | None, records: int) -> None:
     """Measure the rates of appends, scans and seeks on this machine, with p50 and p99 latencies, in a few seconds.
 
     Uses a temporary directory, inside DIR if given, to measure the disk of DIR. The result is compared with that of the
@@ -89,7 +89,7 @@ def bench(terminal: Terminal, where: str | None, records: int, row_format: str |
     for figure in figures:
         last = before.get(figure["work"])
         rows.append(figure | {"change": round(figure["per_second"] / last - 1, 4) if last else None})
-    write_rows(terminal, COLUMNS, rows, row_format=row_format)
+    write_rows(terminal, COLUMNS, rows)
     terminal.say(
         f"{amounts.count(records)} records of {VALUE_BYTES} bytes, in {amounts.span(perf_counter() - started)}"
     )

@@ -11,12 +11,7 @@ from seeklog.cli.show.terminal import Terminal
 @verb
 @click.argument("target", metavar="[DIR]", default="demo-data")
 @click.option(
-    "--records",
-    "count",
-    type=click.IntRange(1_000),
-    default=100_000,
-    show_default=True,
-    help="Number of payments.",
+    "--records", "count", type=click.IntRange(1_000), default=100_000, show_default=True, help="Number of payments."
 )
 @click.option("--no-spark", "is_without_spark", is_flag=True, help="Skip the Spark pipeline.")
 def demo(terminal: Terminal, target: str, count: int, is_without_spark: bool) -> None:

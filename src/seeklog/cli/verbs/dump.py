@@ -34,10 +34,7 @@ _COLORS = {"damage": "1;31", "gap": "33", "summary": "1"}
 @click.option("--deep", is_flag=True, help="Short for --records --index.")
 @click.option("--summary", "is_short", is_flag=True, help="Show only damage and one line per file.")
 @options.utc
-@click.option("--json", "as_json", is_flag=True, help="Short for --format jsonl.")
-@click.option(
-    "--format", "row_format", type=click.Choice(("text", "jsonl")), help="Default: text on a terminal, jsonl in a pipe."
-)
+@options.formats("text", "jsonl", default="text")
 def dump(
     terminal: Terminal,
     directory: tuple[str, ...],
@@ -48,9 +45,6 @@ def dump(
     stop: int | None,
     deep: bool,
     is_short: bool,
-    utc: bool,
-    as_json: bool,
-    row_format: str | None,
 ) -> int | None:
     """Show the contents of log files: batches, records, index entries, producers, seals and checkpoints.
 
@@ -59,9 +53,11 @@ def dump(
     """
     if stop is not None and stop <= start:
         raise UsageError(f"--to {stop} must be above --from {start}")
-    wish = Wish(records=records or deep, hex=as_hex, start=start, stop=INT64_MAX if stop is None else stop, utc=utc)
+    wish = Wish(
+        records=records or deep, hex=as_hex, start=start, stop=INT64_MAX if stop is None else stop, utc=terminal.utc
+    )
     paths = [path for word in directory for path in _files(word, with_index=with_index or deep)]
-    as_lines = as_json or row_format == "jsonl" or (row_format is None and not terminal.shows_tables)
+    as_lines = terminal.row_format == "jsonl"
     damages = 0
     for path in paths:
         if not as_lines:

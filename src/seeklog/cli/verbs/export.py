@@ -42,14 +42,7 @@ Count = Callable[[int], object]
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @options.utc
 def export(
-    terminal: Terminal,
-    directory: str,
-    topic: str,
-    path: str,
-    chosen: str | None,
-    ranges: Ranges,
-    force: bool,
-    utc: bool,
+    terminal: Terminal, directory: str, topic: str, path: str, chosen: str | None, ranges: Ranges, force: bool
 ) -> None:
     """Write the records of a topic, or a range of them, to a Parquet, CSV or JSON lines file.
 
@@ -60,16 +53,13 @@ def export(
     if chosen == "parquet":
         import_pyarrow()
     with open_to_read(directory) as store:
-        found = ranges.find(store, topic, utc=utc)
+        found = ranges.find(store, topic, utc=terminal.utc)
         total = sum(max(0, part.stop - part.start) for part in found)
-        with (
-            terminal.progress(f"exporting {topic}", total=total) as progress,
-            whole_file(path, replaces=force) as file,
-        ):
+        with terminal.progress(f"exporting {topic}", total=total) as progress, whole_file(path, replaces=force) as file:
             if chosen == "parquet":
                 _write_parquet(file, found, topic=topic, count=progress.advance)
             else:
-                _write_text(file, found, chosen=chosen, utc=utc, count=progress.advance)
+                _write_text(file, found, chosen=chosen, utc=terminal.utc, count=progress.advance)
     size = amounts.size(os.path.getsize(path))
     terminal.say(
         f"wrote {amounts.counted(progress.done, 'record')} of {topic} to {path} "

@@ -46,15 +46,7 @@ CHANGED = (*PARTITION, count_column("old"), count_column("new"), *_END_AND_LAG)
 @options.consent
 @options.utc
 @options.rows
-def groups(
-    terminal: Terminal,
-    directory: str,
-    group: str | None,
-    deletes: bool,
-    consent: Consent,
-    utc: bool,
-    row_format: str | None,
-) -> None:
+def groups(terminal: Terminal, directory: str, group: str | None, deletes: bool, consent: Consent) -> None:
     """List the consumer groups of a store, or describe one: its committed offsets, lag and members.
 
     --delete deletes the group and its committed offsets; it asks first, and refuses a group with active members.
@@ -64,9 +56,9 @@ def groups(
         return
     with open_to_read(directory) as store:
         if group is not None:
-            write_rows(terminal, DESCRIBED, _described(store, group, utc), row_format=row_format)
+            write_rows(terminal, DESCRIBED, _described(store, group, terminal.utc))
         elif store.groups():
-            write_rows(terminal, LISTED, _listed(store, utc), row_format=row_format)
+            write_rows(terminal, LISTED, _listed(store, terminal.utc))
         else:
             terminal.say("no group has committed offsets in this store")
 
@@ -128,7 +120,7 @@ def _describe_idle(store: Store, group: str) -> GroupDescription:
 @options.directory
 @options.optional_group
 @options.rows
-def lag(terminal: Terminal, directory: str, group: str | None, row_format: str | None) -> None:
+def lag(terminal: Terminal, directory: str, group: str | None) -> None:
     """Show the lag of a group, or of all groups: the offsets between its committed offset and the end.
 
     A partition without a committed offset counts from its start, if a member reads it.
@@ -147,7 +139,7 @@ def lag(terminal: Terminal, directory: str, group: str | None, row_format: str |
             for name in (store.groups() if group is None else [group])
             for each in store.lag(name)
         ]
-    write_rows(terminal, BEHIND, rows, row_format=row_format)
+    write_rows(terminal, BEHIND, rows)
     behind = sum(row["lag"] for row in rows)
     terminal.say(f"{amounts.counted(behind, 'record')} behind in {amounts.counted(len(rows), 'partition')}")
 
@@ -162,22 +154,14 @@ def lag(terminal: Terminal, directory: str, group: str | None, row_format: str |
 @options.utc
 @options.rows
 def reset(
-    terminal: Terminal,
-    directory: str,
-    group: str,
-    topic: str,
-    to: str,
-    partitions: tuple[int, ...],
-    consent: Consent,
-    utc: bool,
-    row_format: str | None,
+    terminal: Terminal, directory: str, group: str, topic: str, to: str, partitions: tuple[int, ...], consent: Consent
 ) -> None:
     """Set the committed offsets of a group in a topic. Shows the old and new offsets, and asks.
 
     The point is located in each partition: @-1h is the first record of the last hour, -100 is 100 offsets before the
     end. All members of the group must have stopped.
     """
-    point = parse_point(to, utc=utc)
+    point = parse_point(to, utc=terminal.utc)
     with open_to_plan(directory) as store:
         old = _describe_idle(store, group).offsets
         new = {TopicPartition(topic, at): offset for at, offset in offsets_at(store, topic, partitions, point).items()}
@@ -192,7 +176,7 @@ def reset(
             }
             for at, offset in new.items()
         ]
-    write_rows(terminal, CHANGED, rows, row_format=row_format)
+    write_rows(terminal, CHANGED, rows)
     changed = sum(old.get(at) != offset for at, offset in new.items())
     if not changed:
         terminal.say(f"group {group} is already at these offsets; nothing was changed")

@@ -51,7 +51,6 @@ def handover(
     from_kafka: bool,
     settings: tuple[str, ...],
     consent: Consent,
-    row_format: str | None,
     **given: Any,
 ) -> int | None:
     """Hand a store over to a Kafka broker, or take it back.
@@ -79,7 +78,7 @@ def handover(
     for name in others:
         if given[name] is not None:
             raise UsageError(f"--{name.replace('_', '-')} does not apply to {way}; leave it out")
-    run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(settings)), consent, row_format)
+    run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(settings)), consent)
     if from_kafka:
         return _take_back(run)
     if given["into"] is not None:
@@ -96,7 +95,6 @@ class _Run:
     directory: str
     config: LogConfig
     consent: Consent
-    row_format: str | None
 
     def store(self) -> LocalStore:
         from seeklog.handover.plan import LocalStore
@@ -106,7 +104,7 @@ class _Run:
     def show(self, steps: Iterable[Step]) -> None:
         rows = [asdict(step) for step in steps]
         shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
-        write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format)
+        write_rows(self.terminal, shown or COLUMNS, rows)
 
     def may_do(self, what: str) -> bool:
         return self.consent.to_plan(self.terminal, what)

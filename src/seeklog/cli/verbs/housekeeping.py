@@ -62,7 +62,7 @@ COMPACTED = (
 @options.optional_topic
 @options.consent
 @options.rows
-def retain(terminal: Terminal, directory: str, topic: str | None, consent: Consent, row_format: str | None) -> None:
+def retain(terminal: Terminal, directory: str, topic: str | None, consent: Consent) -> None:
     """Delete the segments of a topic, or of all topics, that exceed retention.ms or retention.bytes.
 
     Shows the segments, and asks. Only whole segments are deleted, including the last one if all its records are too
@@ -73,7 +73,7 @@ def retain(terminal: Terminal, directory: str, topic: str | None, consent: Conse
         names.check_not_internal(topic)
     with open_to_plan(directory) as store:
         plans = {at: store.log(at.topic, at.partition).plan_retention() for at in partitions_of(store, topic)}
-    plans = _show_removals(terminal, plans, row_format)
+    plans = _show_removals(terminal, plans)
     if not plans:
         terminal.say("no segment exceeds its retention")
     elif consent.to(terminal, f"delete {_summary(plans)}"):
@@ -108,8 +108,6 @@ def truncate(
     to: str | None,
     partitions: tuple[int, ...],
     consent: Consent,
-    utc: bool,
-    row_format: str | None,
 ) -> None:
     """Delete the oldest or the newest records of a topic.
 
@@ -120,7 +118,7 @@ def truncate(
     names.check_not_internal(topic)
     if (before is None) == (to is None):
         raise UsageError("pass either --before or --to")
-    point = parse_point(before or to or "", utc=utc)
+    point = parse_point(before or to or "", utc=terminal.utc)
     with open_to_plan(directory) as store:
         offsets = offsets_at(store, topic, partitions, point)
         plans = {}
@@ -128,7 +126,7 @@ def truncate(
             log = store.log(topic, number)
             plan = log.plan_delete_before(offset) if to is None else log.plan_truncate_to(offset)
             plans[TopicPartition(topic, number)] = plan
-    plans = _show_removals(terminal, plans, row_format)
+    plans = _show_removals(terminal, plans)
     if not plans:
         terminal.say("nothing to delete")
     elif consent.to(terminal, f"delete {_summary(plans)}"):
@@ -142,9 +140,7 @@ def truncate(
         terminal.say(f"deleted {_summary(plans)}")
 
 
-def _show_removals(
-    terminal: Terminal, plans: Mapping[TopicPartition, Removal], row_format: str | None
-) -> dict[TopicPartition, Removal]:
+def _show_removals(terminal: Terminal, plans: Mapping[TopicPartition, Removal]) -> dict[TopicPartition, Removal]:
     """Show the removals, and return the plans that remove anything."""
     plans = {at: plan for at, plan in plans.items() if not plan.is_empty}
     rows = [
@@ -157,7 +153,7 @@ def _show_removals(
         }
         for at, plan in plans.items()
     ]
-    write_rows(terminal, REMOVED, rows, row_format=row_format)
+    write_rows(terminal, REMOVED, rows)
     return plans
 
 
@@ -184,14 +180,7 @@ def _summary(removals: Mapping[TopicPartition, Removal]) -> str:
 )
 @options.consent
 @options.rows
-def compact(
-    terminal: Terminal,
-    directory: str,
-    topic: str | None,
-    buffer_bytes: int,
-    consent: Consent,
-    row_format: str | None,
-) -> None:
+def compact(terminal: Terminal, directory: str, topic: str | None, buffer_bytes: int, consent: Consent) -> None:
     """Compact a topic, or all topics with cleanup.policy compact: keep only the latest record of each key.
 
     Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much was
@@ -209,7 +198,7 @@ def compact(
         rows = [_dirty_row(at, found[at], is_due=found[at].is_due(log.config)) for at, log in logs.items()]
     dirty = [at for at, cleanable in found.items() if cleanable.dirty_bytes]
     if consent.is_dry:
-        write_rows(terminal, DIRTY, rows, row_format=row_format)
+        write_rows(terminal, DIRTY, rows)
     if not dirty:
         why = "" if consent.is_dry else ": all sealed segments are compacted"
         terminal.say(f"nothing to compact{why}")
@@ -225,7 +214,7 @@ def compact(
             return done
 
         done, locked = _do_each(terminal, store, dirty, work)
-    write_rows(terminal, COMPACTED, [_compacted_row(*item) for item in done.items()], row_format=row_format)
+    write_rows(terminal, COMPACTED, [_compacted_row(*item) for item in done.items()])
     records = sum(compacted.removed_records for compacted in done.values())
     freed = sum(compacted.bytes_before - compacted.bytes_after for compacted in done.values())
     terminal.say(f"removed {amounts.counted(records, 'record')}, freed {amounts.size(max(0, freed))}")

@@ -35,8 +35,6 @@ def info(
     by: str,
     quick: bool,
     is_ascii: bool,
-    utc: bool,
-    row_format: str | None,
 ) -> int | None:
     """Describe a store or a topic: segments, offsets, recovery point, configuration and the lag of groups.
 
@@ -53,8 +51,8 @@ def info(
             raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; its partitions: {there}")
         targets = [target for target in targets if target.location.partition == partition]
     if as_map:
-        return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
-    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format)
+        return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=terminal.utc)
+    write_about(terminal, directory, targets, topic=topic)
     return None
 
 
@@ -76,7 +74,9 @@ def _draw(
             is_damaged |= bool(portrait.problem) or any(
                 finding.severity is Severity.ERROR for finding in portrait.findings
             )
-            lines = draw_map(portrait, name=target.name, width=terminal.width, by_offsets=by == "offsets", utc=utc)
+            lines = draw_map(
+                portrait, name=target.name, width=terminal.width, by_offsets=by == "offsets", utc=terminal.utc
+            )
             terminal.write(("\n" if number else "") + "".join(f"{ink.render(line)}\n" for line in lines))
             if portrait.problem:
                 terminal.tell(f"seeklog: {neutral(portrait.problem)}")

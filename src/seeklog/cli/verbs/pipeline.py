@@ -62,7 +62,6 @@ def pipeline(
     topics: tuple[str, ...],
     output: str | None,
     is_agreed: bool,
-    row_format: str | None,
     **imported: Any,
 ) -> int | None:
     """Run a Spark job over a store.
@@ -103,5 +102,5 @@ def pipeline(
         terminal.confirm(f"Remove all but the latest record of each key in {compacted}?", is_agreed=is_agreed)
     if job == "payments":
         return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
-    spark_jobs.run(job, terminal, directory, chosen, output=output, row_format=row_format)
+    spark_jobs.run(job, terminal, directory, chosen, output=output)
     return None

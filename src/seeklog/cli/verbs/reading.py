@@ -20,7 +20,7 @@ from seeklog.cli.opening import open_to_read
 from seeklog.cli.selection import Ranges, Wanted
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_bytes
-from seeklog.cli.show.record_output import FORMATS, Format, Writer, write_all
+from seeklog.cli.show.record_output import FORMATS, Writer, stdout_writer, write_all
 from seeklog.cli.show.rows import Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import Point, parse_point
@@ -86,18 +86,10 @@ filters = options.together(
 
 
 def record_format(*template: str) -> options.Decorator:
-    """Return a decorator that adds the options of `Format`; `template` is the spelling of --template."""
-    return options.together(
-        "form",
-        Format,
-        *options.format_choice("record_format", FORMATS),
-        click.option(
-            *template,
-            "template",
-            metavar="FORMAT",
-            help="A format as in kcat -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
-        ),
-    )
+    """Return a decorator that adds --format, --json and --template, which is spelt as in `template`."""
+    help_line = "A format as in kcat -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH."
+    template_option = click.option(*template, "template", metavar="FORMAT", help=help_line)
+    return lambda function: options.formats(*FORMATS)(template_option(function))
 
 
 @verb
@@ -117,8 +109,7 @@ def cat(
     limit: int | None,
     by_time: bool,
     filters: Filters,
-    form: Format,
-    utc: bool,
+    template: str | None,
 ) -> None:
     """Read the records of a topic: all of them, a range, or those that match filters.
 
@@ -126,10 +117,10 @@ def cat(
     key, value, offset, partition, timestamp and headers.NAME, and can reach into JSON: value.items[0].id >= 7 and not
     key like 'x%'. JSON lines are lossless: append --json appends the same records.
     """
-    wanted = filters.compile(utc=utc)
+    wanted = filters.compile(utc=terminal.utc)
     with open_to_read(directory) as store:
-        found = ranges.find(store, topic, utc=utc)
-        writer = form.writer(terminal, utc=utc, partitions=len(found))
+        found = ranges.find(store, topic, utc=terminal.utc)
+        writer = stdout_writer(terminal, template, partitions=len(found))
         write_all(terminal, writer, selection.scan(found, wanted=wanted, limit=limit, by_time=by_time))
 
 
@@ -172,8 +163,7 @@ def tail(
     starts: tuple[str, ...],
     partitions: tuple[int, ...],
     filters: Filters,
-    form: Format,
-    utc: bool,
+    template: str | None,
 ) -> None:
     """Read the newest records of all partitions, ordered by time. With -f, wait for new records.
 
@@ -181,12 +171,12 @@ def tail(
     """
     if starts and limit is not None:
         raise UsageError("-n and --from both choose the first record; pass one of them")
-    if follows and form.record_format == "json":
+    if follows and terminal.format_option == "json":
         raise UsageError("a JSON list must end, and -f does not; use --format jsonl")
-    wanted = filters.compile(utc=utc)
+    wanted = filters.compile(utc=terminal.utc)
     with open_to_read(directory) as store:
-        ranges = Ranges(partitions, starts).find(store, topic, utc=utc)
-        writer = form.writer(terminal, utc=utc, partitions=len(ranges))
+        ranges = Ranges(partitions, starts).find(store, topic, utc=terminal.utc)
+        writer = stdout_writer(terminal, template, partitions=len(ranges))
         # Where a later call resumes: every record before these offsets has been written.
         positions = {part.partition: part.start if starts else part.stop for part in ranges}
         try:
@@ -202,14 +192,14 @@ def tail(
                 _follow(terminal, store, topic, positions=positions, wanted=wanted, writer=writer)
         except KeyboardInterrupt:
             if follows:
-                given = _arguments(partitions, filters, form, utc=utc)
+                given = _arguments(terminal, partitions, filters, template)
                 points = [word for at in sorted(positions) for word in ("--from", f"{at}:{positions[at]}")]
                 command = shlex.join(["seeklog", "tail", "-f", directory, topic, *given, *points])
                 terminal.stopped(f"resume with: {command}")
             raise
 
 
-def _arguments(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bool) -> list[str]:
+def _arguments(terminal: Terminal, partitions: Sequence[int], filters: Filters, template: str | None) -> list[str]:
     """Return the options for a call that resumes this one, without --from."""
     given: list[tuple[str, Sequence[Any]]] = [
         ("--partition", partitions),
@@ -217,11 +207,11 @@ def _arguments(partitions: Sequence[int], filters: Filters, form: Format, *, utc
         ("--header", filters.headers),
         ("--where", filters.wheres),
         ("--key", () if filters.key is None else (filters.key,)),
-        ("--format", () if form.record_format is None else (form.record_format,)),
-        ("--template", () if form.template is None else (form.template,)),
+        ("--format", () if terminal.format_option is None else (terminal.format_option,)),
+        ("--template", () if template is None else (template,)),
     ]
     arguments = [word for option, values in given for value in values for word in (option, str(value))]
-    return arguments + ["--json"] * form.as_json + ["--utc"] * utc
+    return arguments + ["--json"] * terminal.as_json + ["--utc"] * terminal.utc
 
 
 def _follow(
@@ -269,29 +259,21 @@ FOUND = (
 @options.partitions
 @options.utc
 @options.rows
-def seek(
-    terminal: Terminal,
-    directory: str,
-    topic: str,
-    text: str,
-    partitions: tuple[int, ...],
-    utc: bool,
-    row_format: str | None,
-) -> None:
+def seek(terminal: Terminal, directory: str, topic: str, text: str, partitions: tuple[int, ...]) -> None:
     """Locate a point in each partition: OFFSET, -N (before the end), start, end, or @TIME.
 
     Prints the offset and time of the record, the segment and the byte where its batch begins, the batches and bytes
     scanned after the index entry, and the time of two lookups: the first reads the index, the second finds it in
     memory. The end of the log has an offset but no segment.
     """
-    point = parse_point(text, utc=utc)
+    point = parse_point(text, utc=terminal.utc)
     with open_to_read(directory) as store:
         numbers = selection.chosen(store, topic, partitions)
         # Timed before anything else reads the indexes.
         first = {partition: _timed(point, store.log(topic, partition)) for partition in numbers}
-        ranges = Ranges(partitions, (text,)).find(store, topic, utc=utc)
-        rows = [_found_row(part, point, first_s=first[part.partition][1], utc=utc) for part in ranges]
-        write_rows(terminal, FOUND, rows, row_format=row_format)
+        ranges = Ranges(partitions, (text,)).find(store, topic, utc=terminal.utc)
+        rows = [_found_row(part, point, first_s=first[part.partition][1], utc=terminal.utc) for part in ranges]
+        write_rows(terminal, FOUND, rows)
 
 
 # A point such as -100 is not an option.
@@ -350,8 +332,7 @@ def key(
     is_base64: bool,
     is_hex: bool,
     partition: str | None,
-    form: Format,
-    utc: bool,
+    template: str | None,
 ) -> None:
     """Read the newest record with a key, through the key indexes.
 
@@ -361,7 +342,7 @@ def key(
     """
     wanted = _parse_key(key, is_base64=is_base64, is_hex=is_hex)
     where = _parse_partition(partition)
-    writer = form.writer(terminal, utc=utc, partitions=2)
+    writer = stdout_writer(terminal, template, partitions=2)
     with open_to_read(directory) as store:
         found = store.topic(topic).latest(wanted, partition=where)
         shown = neutral_bytes(wanted)

@@ -45,13 +45,7 @@ COLUMNS = (*PARTITION, Column("segment", is_right=True), Column("problem"), Colu
 @click.option("--spark", "with_spark", is_flag=True, help="Run as a Spark job, many segments in parallel.")
 @options.rows
 def reindex(
-    terminal: Terminal,
-    directory: str,
-    topic: str | None,
-    partitions: tuple[int, ...],
-    is_dry: bool,
-    with_spark: bool,
-    row_format: str | None,
+    terminal: Terminal, directory: str, topic: str | None, partitions: tuple[int, ...], is_dry: bool, with_spark: bool
 ) -> None:
     """Check the offset and time indexes of a topic, or of all topics, against the logs, and rebuild wrong ones.
 
@@ -66,7 +60,7 @@ def reindex(
             raise UsageError("--spark conflicts with --dry-run and --partition")
         from seeklog.cli.spark_jobs import run
 
-        run("reindex", terminal, directory, [topic] if topic else None, row_format=row_format)
+        run("reindex", terminal, directory, [topic] if topic else None)
         return
     with open_to_read(directory) as store:
         root = store.location
@@ -80,7 +74,7 @@ def reindex(
                 rows[segment.path]["done"] = done
                 if done == "damaged":
                     rows[segment.path]["problem"] = detail
-    write_rows(terminal, COLUMNS, rows.values(), row_format=row_format)
+    write_rows(terminal, COLUMNS, rows.values())
     damaged = sum(row["done"] == "damaged" for row in rows.values())
     segments = counted(len(checked), "segment")
     if not wrong:

@@ -35,12 +35,7 @@ COLUMNS = (Column("partition"), Column("action"), *LOCATION, Column("detail"))
 @options.consent
 @options.rows
 def repair(
-    terminal: Terminal,
-    directory: tuple[str, ...],
-    from_torn: bool,
-    quarantine: bool,
-    consent: Consent,
-    row_format: str | None,
+    terminal: Terminal, directory: tuple[str, ...], from_torn: bool, quarantine: bool, consent: Consent
 ) -> int | None:
     """Quarantine damaged bytes, and keep the intact records before and after them at their offsets.
 
@@ -55,7 +50,7 @@ def repair(
     plans = [(target, _plan(target, from_torn=from_torn)) for target in targets]
     needed = [(target, plan) for target, plan in plans if plan.is_needed]
     rows = [row for target, plan in needed for row in _rows(target, plan)]
-    write_rows(terminal, COLUMNS, rows, row_format=row_format)
+    write_rows(terminal, COLUMNS, rows)
     if not needed:
         terminal.say(f"checked {amounts.counted(len(targets), 'partition')}: nothing to repair")
         return None

@@ -40,13 +40,7 @@ from seeklog.log.check import Severity
 )
 @options.utc
 def report(
-    terminal: Terminal,
-    directory: str,
-    topics: tuple[str, ...],
-    output: str,
-    is_quick: bool,
-    max_records: int,
-    utc: bool,
+    terminal: Terminal, directory: str, topics: tuple[str, ...], output: str, is_quick: bool, max_records: int
 ) -> None:
     """Write a page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
 
@@ -62,7 +56,7 @@ def report(
         facts = gather(
             store, name=directory, topics=topics, check=not is_quick, max_records=max_records, progress=progress
         )
-    text = page(facts, utc=utc).encode()
+    text = page(facts, utc=terminal.utc).encode()
     if output == "-":
         terminal.write_bytes(text)
     else:

@@ -28,15 +28,7 @@ from seeklog.errors import TopicNotFound, UsageError
 @selection.ranges
 @options.utc
 @options.rows
-def sql(
-    terminal: Terminal,
-    directory: str,
-    query: str,
-    topics: tuple[str, ...],
-    ranges: Ranges,
-    utc: bool,
-    row_format: str | None,
-) -> None:
+def sql(terminal: Terminal, directory: str, query: str, topics: tuple[str, ...], ranges: Ranges) -> None:
     """Query topics with DuckDB. Each topic is a table with the columns of Spark's Kafka source.
 
     The columns are key, value, topic, partition, offset, timestamp, timestampType and headers. Key and value are
@@ -51,17 +43,20 @@ def sql(
     duckdb = import_duckdb()
     from seeklog.store.dataset import TopicDataset
 
-    ranges.check(utc=utc)
+    ranges.check(utc=terminal.utc)
     with open_to_read(directory) as store:
         there = store.topics(internal=True)
         for topic in topics:
             if topic not in there:
                 store.describe_topic(topic)  # raises TopicNotFound with a suggestion
                 raise TopicNotFound(f"there is no topic {topic!r} in {directory}")
-        tables = {topic: TopicDataset(topic, partial(ranges.find, store, topic, utc=utc)) for topic in topics or there}
-        with query_rows(duckdb, query, tables, utc=utc) as (found, rows):
+        tables = {
+            topic: TopicDataset(topic, partial(ranges.find, store, topic, utc=terminal.utc))
+            for topic in topics or there
+        }
+        with query_rows(duckdb, query, tables, utc=terminal.utc) as (found, rows):
             columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]
-            write_rows(terminal, columns, rows, row_format=row_format)
+            write_rows(terminal, columns, rows)
         for topic, table in tables.items():
             for read in table.reads:
                 terminal.detail(

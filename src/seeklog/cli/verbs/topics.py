@@ -37,15 +37,15 @@ LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
 )
 @options.utc
 @options.rows
-def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format: str | None) -> int | None:
+def ls(terminal: Terminal, directory: str, internal: bool) -> int | None:
     """List the topics of a store: partitions, records, size, and the times of the oldest and the newest record.
 
     A time that damage makes unreadable is left empty. The damage is reported at the end, and the exit code is 3.
     """
     damages: list[CorruptionError] = []
     with open_to_read(directory) as store:
-        rows = _listed(store, directory, internal, utc, damages)
-        write_rows(terminal, LISTED, rows, row_format=row_format)
+        rows = _listed(store, directory, internal, terminal.utc, damages)
+        write_rows(terminal, LISTED, rows)
     for name in [] if names.is_url(directory) else sorted(OsFiles().list(directory)):
         kind = names.parse_leftover_directory(name)
         if kind is not None:
@@ -169,7 +169,6 @@ def config(
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     partitions: int | None,
-    row_format: str | None,
 ) -> None:
     """Show or change the configuration of a topic.
 
@@ -181,7 +180,7 @@ def config(
         _change(terminal, directory, topic, changes, partitions)
         return
     with open_to_read(directory) as store:
-        write_rows(terminal, SETTINGS, _settings(store.describe_topic(topic)), row_format=row_format)
+        write_rows(terminal, SETTINGS, _settings(store.describe_topic(topic)))
 
 
 def _changes(settings: tuple[str, ...], unset: tuple[str, ...]) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from seeklog.cli.exits import Exit
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.remedies import meaning, next_step
-from seeklog.cli.show.rows import Column, chosen_format, write_rows
+from seeklog.cli.show.rows import Column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.targets import Target, find_targets
 from seeklog.log.check import (
@@ -46,7 +46,7 @@ _COLORS = {"error": "31", "warning": "33", "note": "2"}
 @click.argument("directory", metavar="DIR|PARTITION|FILE…", nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also decode every record and every producer snapshot.")
 @options.rows
-def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_format: str | None) -> int | None:
+def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool) -> int | None:
     """Check every batch, index entry, seal and checkpoint of a log. Takes no lock and changes nothing.
 
     DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition. Names after a
@@ -66,11 +66,11 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_forma
             inspections += inspected
             rows += [_row(target, finding) for finding in found]
         seconds = shown.seconds
-    if chosen_format(terminal, row_format) == "table":
+    if terminal.row_format == "table":
         for row in rows:
             terminal.write(_block(row, colors=terminal.has_colors))
     else:
-        write_rows(terminal, COLUMNS, rows, row_format=row_format)
+        write_rows(terminal, COLUMNS, rows)
     terminal.say(_summary(targets, inspections, rows, seconds))
     return Exit.DAMAGE if any(row["severity"] == "error" for row in rows) else None
 
