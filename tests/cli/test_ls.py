@@ -24,6 +24,12 @@ def test_topics_in_a_pipe_are_json_lines(run: Run, store: Path) -> None:
     assert (refunds["topic"], refunds["records"], refunds["oldest"]) == ("refunds", 0, None)
 
 
+def test_format_json_is_one_list(run: Run, store: Path) -> None:
+    ran = run("ls", store, "--format", "json")
+
+    assert [row["topic"] for row in json.loads(ran.text)] == ["orders", "refunds"]
+
+
 def test_topics_on_a_terminal_are_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("ls", store, "--no-color")
 

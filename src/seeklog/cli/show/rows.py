@@ -50,7 +50,8 @@ def write_rows(terminal: Terminal, columns: Sequence[Column], rows: Iterable[Map
         for row in rows:
             terminal.write(json_line(row) + "\n")
     elif terminal.row_format == "json":
-        terminal.write(neutral_json(json.dumps(list(rows), ensure_ascii=False, indent=2)) + "\n")
+        text = json.dumps(list(rows), ensure_ascii=False, indent=2)
+        terminal.write("\n".join(map(neutral_json, text.split("\n"))) + "\n")
     else:
         terminal.write(csv_text([[column.name for column in columns]]))
         for row in rows:
