@@ -1,4 +1,4 @@
-"""Many small cases in one test: pytest's own care of a case costs more than these take."""
+"""Many small cases in one test: pytest's overhead for a case takes longer than these cases."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def for_each(name: str, cases: Iterable[object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test with one case after the other for an argument of it; what fails says with which.
+    """Run a test with one case after the other as an argument. A failure names its case.
 
-    Use `pytest.mark.parametrize` where a case takes longer, needs a fixture of its own, or has a name.
+    Use `pytest.mark.parametrize` if a case takes longer, needs its own fixture, or has a name.
     """
     every = list(cases)
 

@@ -1,4 +1,4 @@
-"""Makes what stands under tests/ importable by name, says how Hypothesis runs here, and starts Spark."""
+"""Makes the packages under tests/ importable, configures Hypothesis, and starts Spark."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if str(HERE) not in sys.path:
     # pytest's importlib mode adds nothing to the path.
     sys.path.insert(0, str(HERE))
 
-# The same examples every time, so that a red run is red again. SEEKLOG_MODEL_EXAMPLES asks for more and for
-# others: those are drawn anew each time, and Hypothesis prints how to draw a failing one again.
+# The same examples every time, so a failure repeats. SEEKLOG_MODEL_EXAMPLES asks for more, random examples: Hypothesis
+# prints how to repeat a failing one.
 _MORE = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0"))
 settings.register_profile(
     "seeklog",
-    deadline=None,  # the machine is shared; what must be fast is measured by bench/
+    deadline=None,  # the machine is shared; bench/ measures speed
     derandomize=not _MORE,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -36,7 +36,7 @@ settings.load_profile("seeklog")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow tests unless `-m` is given."""
+    """Skip slow tests unless `-m` is given."""
     if config.option.markexpr:
         return
     for item in items:
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give whole files to the workers, and all that use the session of Spark to one: each more costs a start."""
+    """Give whole files to the workers, and all users of the Spark session to one: each more would start a session."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Files(LoadScopeScheduling):
@@ -54,7 +54,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             path = nodeid.partition("::")[0]
             return "Spark" if _uses_spark(path) else path
 
-    # Slow tests start processes of their own: any worker may have them.
+    # Slow tests start their own processes: any worker may run them.
     return None if config.option.markexpr else Files(config, log)
 
 
@@ -65,7 +65,7 @@ def _uses_spark(path: str) -> bool:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session with two tasks at a time, whose workers find what these tests find."""
+    """A classic session with two tasks at a time, whose workers import from tests/ too."""
     from seeklog.spark import session
 
     paths = [str(HERE.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -86,7 +86,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def connect_alone() -> Iterator[None]:
-    """Spark Connect always takes the same port: those who start a server take turns, in all processes."""
+    """Serialise starts of a Spark Connect server, which always uses the same port, across processes."""
     with open(Path(tempfile.gettempdir()) / "seeklog-tests-connect.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

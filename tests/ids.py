@@ -1,10 +1,10 @@
-"""Stable names of tests: docs and seeded bugs call a test by its id, so that neither a move nor a rename breaks them.
+"""Stable names of tests: docs and seeded bugs name a test by its id, so a move or a rename does not break them.
 
     @pytest.mark.id("torn-tail")
-    def test_a_torn_last_batch_is_cut_whole_at_every_byte(cut: int) -> None: ...
+    def test_torn_last_batch_is_cut_whole_at_every_byte(cut: int) -> None: ...
 
-`python tests/ids.py torn-tail` prints where that test is, as pytest takes it; without an id, all that there are; with
-`--check` what is wrong with them.
+`python tests/ids.py torn-tail` prints where that test is, as pytest takes it; without an id it prints all ids, and with
+`--check` their faults.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class NamedTest:
 
     @property
     def sentence(self) -> str:
-        """What it shows."""
+        """Its name as a sentence."""
         return self.name.rpartition("::")[2].removeprefix("test_").replace("_", " ")
 
 
 def node_of(name: str) -> str:
-    """Return what pytest calls a test, of which the id is given, with or without the case of a parametrized one."""
+    """Return the node id of a test for pytest, from its id, with or without a parametrized case."""
     test, bracket, case = name.partition("[")
     return f"{named_tests()[test].node}{bracket}{case}"
 
@@ -59,7 +59,7 @@ def named_tests() -> dict[str, NamedTest]:
 
 
 def problems() -> Iterator[str]:
-    """Yield what is wrong with the ids, in a line each."""
+    """Yield each fault of the ids as one line."""
     seen: dict[str, NamedTest] = {}
     for test in _all_tests():
         if not ID.fullmatch(test.id):

@@ -1,4 +1,4 @@
-"""What a test does about being measured by coverage.py, which follows it into the processes that it starts."""
+"""Running child processes without coverage.py, which otherwise follows a test into them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from collections.abc import Mapping
 def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment whose processes are not measured.
 
-    For a child that gets no room on its disk: it would fail over the data that coverage.py writes as it ends.
+    For a child on a full disk: it would fail on the data that coverage.py writes at its end.
     """
     return {name: value for name, value in environment.items() if not name.startswith("COVERAGE_")}

@@ -90,4 +90,4 @@ def flip_all(
             counts += tally.counts
             for broken in tally.broken:
                 run.violation(broken)
-    run.note(", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())))
+    run.note("outcomes: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())))

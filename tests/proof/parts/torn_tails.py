@@ -70,4 +70,4 @@ def tear_all(run: Run, work: Iterable[tuple[Subject[Any, Any], list[str]]]) -> N
             counts += tally.counts
             for broken in tally.broken:
                 run.violation(broken)
-    run.note(", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())))
+    run.note("outcomes: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())))
