@@ -125,7 +125,7 @@ def test_one_append_is_one_batch_and_one_write(tmp_path: Path) -> None:
 
 @by_codec
 @pytest.mark.parametrize("count", [1, 2, 300])
-def test_append_many_returns_a_range_and_writes_one_batch(tmp_path: Path, codec: str, count: int) -> None:
+def test_append_many_returns_range_and_writes_one_batch(tmp_path: Path, codec: str, count: int) -> None:
     with open_log(tmp_path, compression_type=codec, initial_offset=10) as log:
         taken = log.append_many([Record(b"%d" % n, key=b"k") for n in range(count)])
 
@@ -218,7 +218,7 @@ BAD_APPENDS: dict[str, Refused] = {
     "key is a number": (lambda log: log.append(b"v", key=5), InvalidRecord, "key must be bytes"),
     "header key is bytes": (lambda log: log.append(b"v", headers=[(b"h", b"")]), InvalidRecord, "header"),
     "header value is text": (lambda log: log.append(b"v", headers=[("h", "")]), InvalidRecord, "header"),
-    "header is no pair": (lambda log: log.append(b"v", headers=["h"]), InvalidRecord, "header"),
+    "header is not a pair": (lambda log: log.append(b"v", headers=["h"]), InvalidRecord, "header"),
     "headers are a number": (lambda log: log.append(b"v", headers=5), SeeklogError, "headers"),
     "header key is half a surrogate": (lambda log: log.append(b"", headers=[("\ud800", b"")]), InvalidRecord, "header"),
     "time is text": (lambda log: log.append(b"v", timestamp_ms="now"), InvalidRecord, "timestamp_ms"),
@@ -281,7 +281,7 @@ def test_bad_append_is_refused_and_writes_nothing(tmp_path: Path, case: str, cod
 
         assert contents(tmp_path) == before
         assert (log.log_end_offset, log.high_watermark) == (2, 2)
-        assert log.append(b"goes on") == 2
+        assert log.append(b"still works") == 2
 
 
 def test_batch_that_compresses_below_limit_is_accepted(tmp_path: Path) -> None:

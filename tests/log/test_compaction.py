@@ -304,7 +304,7 @@ def test_segments_are_merged_within_limits_of_one_segment(settings: dict[str, An
     assert can_join(state, facts(6, 7, **settings), config) is can
 
 
-def test_compact_if_due_waits_for_the_dirty_ratio(tmp_path: Path) -> None:
+def test_compact_if_due_waits_for_dirty_ratio(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         churn(log, 100)
         assert log.compact_if_due().rounds == 1

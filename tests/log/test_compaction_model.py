@@ -80,7 +80,7 @@ class CompactedMachine(RuleBasedStateMachine):
         self.log.compact(buffer_bytes=20 * slots)
         active = segment_bases(self.path)[-1]
         below = [record.key for record in self.log.scan(end=active)]
-        assert len(below) == len(set(below)), "a key comes twice in what was compacted"
+        assert len(below) == len(set(below)), "a key occurs twice in the compacted part"
 
     @rule(slots=st.sampled_from([8, 10_000]), step=st.integers(0, 40))
     def crash_while_compacting(self, slots: int, step: int) -> None:

@@ -108,7 +108,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int
         lambda d: patch(d, file(0), at(4) + 8, struct.pack(">i", 100)),
         [("crc", "error", file(0), at(4))],
     ),
-    "a length behind the file": (lambda d: flip(d, file(0), at(4) + 8, 6), [("header", "error", file(0), at(4))]),
+    "a length past the end of the file": (
+        lambda d: flip(d, file(0), at(4) + 8, 6),
+        [("header", "error", file(0), at(4))],
+    ),
     "no length": (lambda d: patch(d, file(0), at(4) + 8, bytes(4)), [("header", "error", file(0), at(4))]),
     "the magic": (lambda d: patch(d, file(0), at(4) + 16, b"\0"), [("header", "error", file(0), at(4))]),
     "zeros over three batches": (
@@ -127,13 +130,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int
         lambda d: cut(d, file(20), at(4) + 7),
         [("truncated", "error", file(20), at(4))],
     ),
-    "a synced tail cut behind a batch": (lambda d: cut(d, file(20), at(4)), [("truncated", "error", file(20), at(4))]),
+    "a synced tail cut after a batch": (lambda d: cut(d, file(20), at(4)), [("truncated", "error", file(20), at(4))]),
     "the last segment emptied": (lambda d: cut(d, file(20), 0), [("truncated", "error", file(20), 0)]),
     "a sealed segment cut in a batch": (
         lambda d: cut(d, file(10), at(4) + 7),
         [("truncated", "error", file(10), at(4))],
     ),
-    "a sealed segment cut behind a batch": (
+    "a sealed segment cut after a batch": (
         lambda d: cut(d, file(10), at(4)),
         [("truncated", "error", file(10), at(4))],
     ),
@@ -161,7 +164,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int
         lambda d: flip(d, file(20, ".index"), 2 * 8 + 7),
         [("index", "error", file(20, ".index"), 2 * 8)],
     ),
-    "an index cut behind an entry": (
+    "an index cut after an entry": (
         lambda d: cut(d, file(0, ".index"), 4 * 8),
         [("index", "error", file(0, ".index"), 4 * 8)],
     ),

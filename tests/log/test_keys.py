@@ -381,7 +381,7 @@ def test_full_disk_prevents_only_side_file(tmp_path: Path, caplog: pytest.LogCap
             assert {key: log.latest_for_key(key) for key in latest} == latest
             assert not log.contains_key(b"stranger")
         assert len([each for each in caplog.records if "was not written" in each.message]) == log.segment_count - 1
-        log.append(b"goes on")
+        log.append(b"still works")
     assert not list(tmp_path.glob("*.keyindex*"))
 
 
@@ -649,9 +649,9 @@ def test_side_file_has_documented_format(tmp_path: Path) -> None:
     seal = read_seal(QuickFiles(), str(tmp_path), 0)
     assert seal is not None
     data = key_files(tmp_path)[0].read_bytes()
-    magic, version, reserved, base, behind, size, log_crc, blocks, count = struct.unpack_from(">4shhqqqIIq", data)
+    magic, version, reserved, base, next_offset, size, log_crc, blocks, count = struct.unpack_from(">4shhqqqIIq", data)
     assert (magic, version, reserved) == (b"SLKI", 1, 0)
-    assert (base, behind, size, log_crc) == (0, seal.next_offset, seal.size, seal.log_crc)
+    assert (base, next_offset, size, log_crc) == (0, seal.next_offset, seal.size, seal.log_crc)
     assert blocks == max(1, -(-count * 20 // 256))
     body = 48 + 32 * blocks + 12 * count
     assert len(data) == body + 4 + 4  # one page

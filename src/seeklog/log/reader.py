@@ -122,12 +122,12 @@ class LogReader:
 
     @property
     def high_watermark(self) -> int:
-        """The first offset that readers do not see yet, exclusive."""
+        """The end of the records that readers see, exclusive."""
         return self._fresh().high_watermark
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets, exclusive."""
+        """The offset that the next record gets: the end of the log, exclusive."""
         return self._fresh().log_end_offset
 
     @property
@@ -348,7 +348,7 @@ class LogReader:
         return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
-        """Stream whole batches without decoding them, from the one that holds `offset`. CRCs are checked."""
+        """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
@@ -427,8 +427,8 @@ class LogReader:
     def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default among all visible records, or None.
 
-        A tombstone counts: a record whose value is None says that the key was deleted. If `LogConfig.key_index` is
-        set, the first lookup reads each sealed segment that lacks a key index once, and builds it.
+        A tombstone counts: a record whose value is None says that the key was deleted. The first lookup builds the
+        key indexes that sealed segments lack, for which it reads those segments once (see `LogConfig.key_index`).
         """
         if not isinstance(key, bytes):
             raise UsageError(f"a key must be bytes, not {type(key).__name__}")

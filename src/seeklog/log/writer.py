@@ -26,9 +26,9 @@ from seeklog.record.record import Record
 class Log(LogReader):
     """An append-only sequence of records on disk, each addressed by its offset: a `LogReader` that also writes.
 
-    Opens the log at `path`, or creates it. Only one process at a time can write a log: a second one gets `LogLocked`,
-    which names the first. Any thread may call any method, and reads take no lock. Use it as a context manager, or call
-    `close`.
+    Opens the log at `path`, or creates it. A log has one writer at a time: a second one gets `LogLocked`, which names
+    the process of the first. Any thread may call any method, and reads take no lock. Use it as a context manager, or
+    call `close`.
     """
 
     _source: Partition
@@ -189,7 +189,7 @@ class Log(LogReader):
         return self._partition.remover.roll_if_due()
 
     def make_key_indexes(self) -> int:
-        """Build the key indexes that sealed segments lack, if `LogConfig.key_index` is set. Return how many."""
+        """Build the key indexes that sealed segments lack, if `LogConfig.key_index` asks for them. Return how many."""
         return self._partition.make_key_indexes()
 
     def compact(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
