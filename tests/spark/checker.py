@@ -1,4 +1,4 @@
-"""Holds what a topic holds against what was written to it: nothing lost, nothing twice, each key in its order."""
+"""Compares a topic with the rows that were written to it: none lost, none duplicated, each key in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong with a topic; nothing, if all is well."""
+    """The errors found in a topic; falsy if there are none."""
 
     lost: list[Row] = field(default_factory=list)
     doubled: list[Row] = field(default_factory=list)
@@ -26,19 +26,19 @@ class Verdict:
     """Keys whose rows are all there, but not in the order in which they were written."""
 
     def __str__(self) -> str:
-        said = []
+        errors = []
         for what in ("lost", "doubled", "strange", "reordered"):
             rows = getattr(self, what)
             if rows:
-                said.append(f"{len(rows)} {what}, such as {rows[0]!r}")
-        return "; ".join(said) or "nothing"
+                errors.append(f"{len(rows)} {what}, such as {rows[0]!r}")
+        return "; ".join(errors) or "nothing"
 
     def __bool__(self) -> bool:
         return str(self) != "nothing"
 
 
 def judge(written: Iterable[Row], found: Mapping[int, Sequence[Row]]) -> Verdict:
-    """Say what is wrong. Rows of one key were written in the order given; a key is found in one partition only."""
+    """Return the errors. Rows of one key were written in the given order, and must be in one partition."""
     written = list(written)
     expected, there = Counter(written), Counter(row for rows in found.values() for row in rows)
     verdict = Verdict(
@@ -64,7 +64,7 @@ def _by_key(rows: Iterable[Row]) -> dict[bytes, list[bytes]]:
 
 
 def rows_of(root: Path, topic: str) -> dict[int, list[Row]]:
-    """Return what a reader sees of each partition of a topic."""
+    """Return the rows that a reader gets from each partition of a topic."""
     with open_store(root, read_only=True) as store:
         return {
             one.partition: [_row(record) for record in store.log(topic, one.partition).scan()]
@@ -79,7 +79,7 @@ def _row(record: Record) -> Row:
 
 
 def staged_files(root: Path) -> list[str]:
-    """Return what is staged in a store."""
+    """Return the staged files of a store."""
     return sorted(path.name for path in root.glob(f"*/{names.STAGED}*"))
 
 

@@ -1,7 +1,7 @@
-"""Processes of the exactly-once tests, started as `python children.py <what> <store> ...`.
+"""Processes of the exactly-once tests, started as `python children.py <task> <store> ...`.
 
-A child reports by lines on its standard output. Some wait for a line on their standard input before each round, so that
-several of them begin it together.
+A child reports in lines on stdout. Some children wait for a line on stdin before each round, so that they all start it
+together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "numbers"
 SINK: Final = "copied"
 PARTITIONS: Final = 3
-# How many records a batch of the stream has.
+# The number of records in a batch of the stream.
 BATCH_RECORDS: Final = 30
 
 
@@ -32,7 +32,7 @@ BATCH_RECORDS: Final = 30
 
 
 class FirstAttemptFails:
-    """Lets the first attempt of a task of one batch fail when it has given away all of its rows, and leaves a file."""
+    """Makes the first attempt of each task of one batch fail after its last row, and leaves a file."""
 
     def __init__(self, batch: int, mark: Path) -> None:
         self._batch = batch
@@ -50,10 +50,10 @@ class FirstAttemptFails:
 
 
 def stream(path: str, checkpoint: str, starts: str, fails_in: str) -> None:
-    """Copy one topic to another until there is nothing more, as a query that knows its place by its checkpoint.
+    """Copy one topic to another in a query with a checkpoint, until all records are copied.
 
-    A query that fails is started again in the same session, so often as `starts` says. In the batch `fails_in`, if it
-    is not negative, the first attempts of all tasks fail.
+    A failed query is started again in the same session, up to `starts` times in total. In the batch `fails_in`, unless
+    it is negative, the first attempts of all tasks fail.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -104,13 +104,13 @@ def stream(path: str, checkpoint: str, starts: str, fails_in: str) -> None:
 
 
 def rows_of_version(app: str, version: int, partition: int) -> list[tuple[bytes, bytes]]:
-    """Return the rows that a version of an application has for a partition."""
+    """Return the rows of a version of an application for a partition."""
     key = f"{app} {partition}".encode()
     return [(key, f"{app} {version} {number}".encode()) for number in range(3 + (version + partition) % 3)]
 
 
 def stage(store: Store, app: str, version: int) -> list[Staged]:
-    """Stage a version as two tasks do that write to the same partitions, each one half of the rows."""
+    """Stage a version as two tasks that write half of the rows each to the same partitions."""
     topic_id = store.describe_topic(SINK).topic_id
     staged = []
     for task in range(2):
@@ -127,7 +127,7 @@ def stage(store: Store, app: str, version: int) -> list[Staged]:
 
 
 def rounds(count: str) -> Iterator[int]:
-    """Begin each round when a line comes in."""
+    """Start each round when a line arrives."""
     print("ready", flush=True)
     for number in range(int(count)):
         if not sys.stdin.readline():
@@ -136,7 +136,7 @@ def rounds(count: str) -> Iterator[int]:
 
 
 def commit_in_rounds(path: str, app: str, count: str) -> None:
-    """Commit each version once; report whether that has added it. What somebody discarded meanwhile is staged anew."""
+    """Commit each version once and report whether it was appended. Stage again what another process has discarded."""
     with open_store(path, background=False) as store:
         for version in rounds(count):
             while True:
@@ -150,7 +150,7 @@ def commit_in_rounds(path: str, app: str, count: str) -> None:
 
 
 def discard_in_rounds(path: str, app: str, count: str) -> None:
-    """Do what a driver does whose jobs fail: remove what the application has staged, some times in each round."""
+    """Discard the staged files of the application several times in each round, as the driver of failing jobs does."""
     with open_store(path, read_only=True, background=False) as store:
         for version in rounds(count):
             for _ in range(10):
@@ -159,9 +159,9 @@ def discard_in_rounds(path: str, app: str, count: str) -> None:
 
 
 def commit_many(path: str, app: str, count: str, checkpoint: str) -> None:
-    """Commit versions one after the other, each in a store that is opened for it, as Spark's sink does.
+    """Commit versions one after the other, opening the store for each, as Spark's sink does.
 
-    The checkpoint holds the version to begin with: one that was begun and perhaps committed before a kill.
+    The checkpoint has the version to start with, which may have been committed before a kill.
     """
     noted = Path(checkpoint)
     first = int(noted.read_text()) if noted.exists() else 0
@@ -178,12 +178,12 @@ def commit_many(path: str, app: str, count: str, checkpoint: str) -> None:
 
 
 def produce_many(path: str, partition: str, count: str) -> None:
-    """Send rounds of records with a producer that is closed after each; report how often the partition was locked."""
+    """Send rounds of records, closing the producer after each; report how often the partition was locked."""
     app, locked = "plain", 0
     for version in range(int(count)):
         rows = rows_of_version(app, version, int(partition))
         while rows:
-            # They linger until all are there, so that they go in one batch: all or none of them.
+            # linger_ms gathers the round in one batch, so that all of it is appended or nothing.
             with open_store(path, background=False) as store, store.producer(linger_ms=10_000) as producer:
                 sent = [producer.send(SINK, value, key=key, partition=int(partition)) for key, value in rows]
                 with contextlib.suppress(LogLocked):
@@ -199,11 +199,11 @@ def produce_many(path: str, partition: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    what, *words = sys.argv[1:]
+    task, *arguments = sys.argv[1:]
     {
         "stream": stream,
         "commit_in_rounds": commit_in_rounds,
         "discard_in_rounds": discard_in_rounds,
         "commit_many": commit_many,
         "produce_many": produce_many,
-    }[what](*words)
+    }[task](*arguments)

@@ -1,9 +1,8 @@
-"""A driver with two executors in processes of their own, run by test_cluster.py: prints what it found as JSON.
+"""A driver with two executor processes, run by test_cluster.py: prints its results as JSON.
 
     python cluster_child.py all|speculation <master> <store> <work directory>
 
-Executors share nothing with the driver but the file system. They are told where the packages are; the driver has them
-on its own path.
+Executors share only the file system with the driver. They get the paths of the packages as an option.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def session(master: str, **settings: str) -> SparkSession:
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "512m")
-        # The checks are short: code that is compiled once and quickly is what they need.
+        # The checks are short, so fast compilation matters most.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -42,15 +41,15 @@ def session(master: str, **settings: str) -> SparkSession:
 
 
 def executor_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count rows by the directory that an executor works in: each has its own."""
+    """Count rows by the working directory of an executor, which identifies it."""
     rows = sum([batch.num_rows for batch in batches])
     yield pa.RecordBatch.from_pydict({"executor": [os.getcwd()], "rows": [rows]})
 
 
 class Attempts:
-    """Leaves a file for each attempt of a task that has given its rows away, and then lets it fail, or wait.
+    """Leaves a file for each attempt of the second task after its last row, and then makes the attempt fail or wait.
 
-    Only the second task is disturbed: its first attempt fails, or its two attempts wait for each other.
+    Either the first attempt fails, or two attempts wait for each other.
     """
 
     def __init__(self, work: Path, *, fails: bool) -> None:
@@ -66,12 +65,12 @@ class Attempts:
         if task == 1 and self._fails and attempt == 0:
             raise RuntimeError("this attempt fails")
         if task == 1 and not self._fails:
-            # Whichever attempt is first waits for the other one.
+            # The first attempt waits for the other one.
             self._wait_for(self._work / f"attempt-1-{1 - attempt}")
 
     @staticmethod
     def _wait_for(path: Path) -> None:
-        # Not for ever: without a second attempt the test is to fail, and not to hang.
+        # Limited, so that the test fails instead of hanging without a second attempt.
         for _ in range(3000):
             if path.exists():
                 return
@@ -82,7 +81,7 @@ class Attempts:
 
 
 class Checks:
-    """What is done on the cluster, each with what it found."""
+    """The checks on the cluster, each with its result."""
 
     def __init__(self, spark: SparkSession, store: str, work: Path) -> None:
         self._spark = spark

@@ -1,4 +1,4 @@
-"""How much a batch of a stream gets: Kafka's rules for offsets, the same for bytes, and the wait for enough."""
+"""The size of a stream's batches: Kafka's rules for offsets, the same for bytes, and the wait for a minimum."""
 
 from __future__ import annotations
 
@@ -28,44 +28,42 @@ MINUTE_MS = 60_000
 @pytest.mark.parametrize(
     ("sizes", "most", "shared"),
     [
-        # The example that Spark's own suite has: the smallest gets one, the largest what its proportion is.
+        # The example of Spark's test suite: the smallest gets one, the largest its proportion.
         ([101, 11, 1], 10, [8, 1, 1]),
         ([93, 10], 10, [9, 1]),
         ([10, 10], 8, [4, 4]),
         # Rounded down: three thirds of ten are nine.
         ([5, 5, 5], 10, [3, 3, 3]),
-        # More partitions than offsets: one each all the same.
+        # More partitions than offsets: still one each.
         ([1, 1, 1, 1], 2, [1, 1, 1, 1]),
         ([1000, 1], 1, [1, 1]),
         ([7], 3, [3]),
-        # In floating point this would be one less.
+        # Floating point would give one less.
         ([3, 97], 100, [3, 97]),
         ([2**62, 2**62], 2**63 - 1, [2**62 - 1, 2**62 - 1]),
     ],
     ids=str,
 )
-def test_an_amount_is_shared_out_in_proportion_with_one_for_each(
-    sizes: list[int], most: int, shared: list[int]
-) -> None:
+def test_amount_is_divided_in_proportion_with_at_least_one_each(sizes: list[int], most: int, shared: list[int]) -> None:
     assert list(shares(dict(enumerate(sizes)), most).values()) == shared
 
 
 @given(st.lists(st.integers(1, 2**40), max_size=20), st.integers(1, 2**40))
-def test_shares_never_exceed_the_amount_by_more_than_the_ones_for_small_partitions(sizes: list[int], most: int) -> None:
+def test_shares_exceed_amount_only_by_minimum_of_small_partitions(sizes: list[int], most: int) -> None:
     shared = shares(dict(enumerate(sizes)), most)
     assert all(share >= 1 for share in shared.values())
     assert sum(shared.values()) <= most + len(sizes)
     assert list(shared) == list(range(len(sizes)))
 
 
-def test_a_backlog_within_the_limit_is_read_whole() -> None:
+def test_backlog_within_limit_is_read_completely() -> None:
     backlog = [Range(At("t", 0), 10, 14), Range(At("t", 1), 0, 4)]
     assert within(backlog, 8) == backlog
     assert within(backlog, 1000) == backlog
     assert within([], 5) == []
 
 
-def test_bytes_are_shared_out_like_offsets_and_cut_by_the_log() -> None:
+def test_bytes_are_divided_like_offsets_and_cut_by_log() -> None:
     backlog = [Range(At("t", 0), 0, 300), Range(At("t", 1), 0, 100)]
 
     limited = within(
@@ -78,7 +76,7 @@ def test_bytes_are_shared_out_like_offsets_and_cut_by_the_log() -> None:
     assert [(one.start, one.stop) for one in limited] == [(0, 30), (0, 10)]
 
 
-def test_of_two_limits_the_shorter_one_counts_for_each_partition() -> None:
+def test_shorter_of_two_limits_applies_to_each_partition() -> None:
     one, two = At("t", 0), At("t", 1)
     assert shorter([Range(one, 0, 5), Range(two, 0, 9)], [Range(one, 0, 7), Range(two, 0, 3)]) == [
         Range(one, 0, 5),
@@ -110,7 +108,7 @@ def test_a_small_backlog_waits_no_longer_than_the_delay() -> None:
     assert not patience.is_over(99), "the delay counts from the last batch"
 
 
-def test_a_batch_that_was_large_enough_begins_the_delay_anew() -> None:
+def test_full_batch_restarts_delay() -> None:
     clock = FakeClock()
     patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
     patience.is_over(0)
@@ -120,7 +118,7 @@ def test_a_batch_that_was_large_enough_begins_the_delay_anew() -> None:
     assert not patience.is_over(1)
 
 
-def test_a_wall_clock_that_jumps_neither_ends_nor_lengthens_the_wait() -> None:
+def test_jump_of_wall_clock_does_not_change_wait() -> None:
     clock = FakeClock()
     patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
     patience.is_over(0)
@@ -134,46 +132,46 @@ def test_a_wall_clock_that_jumps_neither_ends_nor_lengthens_the_wait() -> None:
 # ---------------------------------------------------------------- how often an idle stream looks
 
 
-def waited_s(pace: Pace, clock: FakeClock) -> float:
-    """Return how long the next look is put off."""
+def delay_s(pace: Pace, clock: FakeClock) -> float:
+    """Return the delay of the next poll."""
     before = clock.monotonic()
     pace.begin()
     return clock.monotonic() - before
 
 
-def test_an_idle_stream_spends_a_fifth_of_its_time_with_looking_and_at_least_looks_every_second() -> None:
+def test_idle_stream_polls_a_fifth_of_its_time_and_every_second() -> None:
     clock = FakeClock()
     pace = Pace(clock)
-    assert waited_s(pace, clock) == 0
+    assert delay_s(pace, clock) == 0
     for took_ms, put_off_s in [(1, 0.004), (100, 0.4), (2000, MAX_IDLE_S), (0, 0)]:
         clock.advance(took_ms)
         pace.end(is_idle=True)
-        assert waited_s(pace, clock) == pytest.approx(put_off_s)
+        assert delay_s(pace, clock) == pytest.approx(put_off_s)
 
 
-def test_a_stream_that_has_something_to_read_looks_at_once() -> None:
+def test_stream_with_backlog_polls_at_once() -> None:
     clock = FakeClock()
     pace = Pace(clock)
     pace.begin()
     clock.advance(100)
     pace.end(is_idle=False)
-    assert waited_s(pace, clock) == 0
+    assert delay_s(pace, clock) == 0
 
 
-def test_time_that_spark_takes_between_two_looks_counts() -> None:
+def test_time_between_polls_counts_as_wait() -> None:
     clock = FakeClock()
     pace = Pace(clock)
     pace.begin()
     clock.advance(100)
     pace.end(is_idle=True)
     clock.advance(300)
-    assert waited_s(pace, clock) == pytest.approx(0.1)
+    assert delay_s(pace, clock) == pytest.approx(0.1)
 
 
 # ---------------------------------------------------------------- over a store
 
 
-def test_the_batches_of_a_limited_stream_are_those_of_sparks_kafka_source(tmp_path: Path) -> None:
+def test_limited_batches_equal_those_of_sparks_kafka_source(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [101, 11, 1]})
     stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=10)
 
@@ -196,20 +194,20 @@ def test_the_batches_of_a_limited_stream_are_those_of_sparks_kafka_source(tmp_pa
     ],
     ids=str,
 )
-def test_spark_is_told_of_a_limit_if_there_is_one(tmp_path: Path, options: dict[str, object], limit: object) -> None:
+def test_spark_gets_the_limit_in_the_options(tmp_path: Path, options: dict[str, object], limit: object) -> None:
     path = make_store(tmp_path / "store", {"t": [1]})
     assert Driven(path, subscribe="t", **options).limit == limit
 
 
-def test_a_trigger_that_asks_for_everything_gets_it_whatever_the_limits_are(tmp_path: Path) -> None:
+def test_read_all_available_ignores_limits(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [30]})
     stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=3, maxBytesPerTrigger=1)
     stream.limit = ReadAllAvailable()
     assert stream.step() == span("t", 0, 0, 30)
 
 
-def test_a_limit_of_bytes_reads_whole_batches_and_one_at_least(tmp_path: Path) -> None:
-    # Forty records of 1,000 bytes in batches of two: the index knows every other batch or so.
+def test_byte_limit_reads_whole_batches_and_at_least_one(tmp_path: Path) -> None:
+    # Forty records of 1,000 bytes in batches of two: about every other batch is indexed.
     path = tmp_path / "store"
     with open_store(path, index_interval_bytes=1000) as store:
         store.create_topic("t", partitions=1)
@@ -221,13 +219,13 @@ def test_a_limit_of_bytes_reads_whole_batches_and_one_at_least(tmp_path: Path) -
     assert sorted(row for batch in batches for row in batch) == everything(path, "t")
 
     wide = Driven(path, subscribe="t", startingOffsets="earliest", maxBytesPerTrigger=10_000)
-    # Ten thousand bytes are nine of these records; an index entry more or less may be in.
+    # Ten thousand bytes are nine of these records, give or take an index entry.
     sizes = [len(batch) for batch in wide.batches()]
     assert sum(sizes) == 40
     assert all(4 <= size <= 12 for size in sizes[:-1])
 
 
-def test_the_smaller_of_the_limits_of_offsets_and_of_bytes_counts(tmp_path: Path) -> None:
+def test_smaller_of_offset_and_byte_limit_applies(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_store(path, index_interval_bytes=1000) as store:
         store.create_topic("t", partitions=1)
@@ -240,7 +238,7 @@ def test_the_smaller_of_the_limits_of_offsets_and_of_bytes_counts(tmp_path: Path
     assert sum(sizes) == 1010
 
 
-def test_a_stream_waits_for_the_minimum_and_then_takes_up_to_the_maximum(tmp_path: Path) -> None:
+def test_stream_waits_for_minimum_then_reads_up_to_maximum(tmp_path: Path) -> None:
     clock = FakeClock()
     path = make_store(tmp_path / "store", {"t": [3]})
     stream = Driven(
@@ -263,14 +261,14 @@ def test_a_stream_waits_for_the_minimum_and_then_takes_up_to_the_maximum(tmp_pat
         assert stream.step() == span("t", 0, 15, 17)
 
 
-def test_a_stream_that_ends_with_what_there_is_does_not_wait_for_more(tmp_path: Path) -> None:
+def test_available_now_does_not_wait_for_minimum(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [17]})
     stream = Driven(path, subscribe="t", startingOffsets="earliest", minOffsetsPerTrigger=10, maxOffsetsPerTrigger=10)
     stream.start(available_now=True)
     assert [len(batch) for batch in stream.batches()] == [10, 7]
 
 
-def test_a_wait_leaves_the_checkpoint_as_it_is(tmp_path: Path) -> None:
+def test_wait_does_not_change_checkpoint(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [3]})
     stream = Driven(path, clock=FakeClock(), subscribe="t", startingOffsets="earliest", minOffsetsPerTrigger=10)
     stream.step()
@@ -281,7 +279,7 @@ def test_a_wait_leaves_the_checkpoint_as_it_is(tmp_path: Path) -> None:
     assert stream.reader.latestOffset(start, stream.limit) == start
 
 
-def test_what_is_behind_a_limit_is_still_reported_as_latest(tmp_path: Path) -> None:
+def test_records_beyond_limit_are_reported_as_latest(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [30, 10]})
     stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=4)
     stream.step()

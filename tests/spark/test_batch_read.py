@@ -1,4 +1,4 @@
-"""`spark.read.format("seeklog")`: a batch returns what the log holds, whoever wrote it and whoever writes it now."""
+"""`spark.read.format("seeklog")`: a batch returns the records of the log, of any writer and during appends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ from seeklog import Record, TopicPartition
 from seeklog.errors import CorruptBatch, DataLoss, InvalidConfig, NotALog, TopicNotFound, UsageError
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.read.schema import RECORD_SCHEMA
-from spark.workbench import BROKERS, append, everything, load, make_store, message_of, numbered, places, unpack_broker
+from spark.workbench import (
+    BROKERS,
+    append,
+    everything,
+    load,
+    make_store,
+    message_of,
+    numbered,
+    row_offsets,
+    unpack_broker,
+)
 from store.workbench import open_store
 
 KAFKA_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -76,7 +86,7 @@ def test_the_columns_are_those_of_sparks_kafka_source(spark: SparkSession, path:
     assert load(spark, path, subscribe="a", includeHeaders=True).schema == RECORD_SCHEMA
 
 
-def test_a_topic_is_read_whole(spark: SparkSession, path: Path) -> None:
+def test_topic_is_read_completely(spark: SparkSession, path: Path) -> None:
     frame = load(spark, path, subscribe="a", includeHeaders=True)
 
     with open_store(path, read_only=True) as store:
@@ -109,7 +119,7 @@ def test_records_of_every_shape_come_through_every_codec(spark: SparkSession, tm
     assert collected(load(spark, tmp_path / "store", subscribe="t", includeHeaders=True)) == expected
 
 
-def test_timestamps_of_the_log_are_told_from_those_of_the_producer(spark: SparkSession, tmp_path: Path) -> None:
+def test_timestamp_type_tells_append_time_from_create_time(spark: SparkSession, tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("t", partitions=1)
         append(store, "t", [Record(b"created", timestamp_ms=5)])
@@ -125,7 +135,7 @@ def test_timestamps_of_the_log_are_told_from_those_of_the_producer(spark: SparkS
     ]
 
 
-def test_more_rows_than_an_arrow_batch_has_come_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_several_arrow_batches_are_in_order(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [40_000]}, batch_records=1000)
 
     frame = load(spark, path, subscribe="t", columns="offset,value")
@@ -135,7 +145,7 @@ def test_more_rows_than_an_arrow_batch_has_come_in_order(spark: SparkSession, tm
 
 
 @pytest.mark.parametrize("columns", ["offset", "value", "topic", "partition,topic", "timestampType", "headers,key"])
-def test_only_the_columns_asked_for_are_read(spark: SparkSession, path: Path, columns: str) -> None:
+def test_only_chosen_columns_are_read(spark: SparkSession, path: Path, columns: str) -> None:
     frame = load(spark, path, subscribe="a", columns=columns)
 
     assert frame.columns == columns.split(",")
@@ -175,13 +185,13 @@ def test_a_users_schema_prunes_columns(spark: SparkSession, path: Path, schema: 
 def test_topics_are_subscribed_to_by_name_and_by_pattern(
     spark: SparkSession, path: Path, options: dict[str, str], topics: list[str]
 ) -> None:
-    assert places(load(spark, path, **options)) == [place for topic in topics for place in everything(path, topic)]
+    assert row_offsets(load(spark, path, **options)) == [place for topic in topics for place in everything(path, topic)]
 
 
 def test_partitions_are_assigned(spark: SparkSession, path: Path) -> None:
     frame = load(spark, path, assign='{"a": [2], "b": [0]}')
 
-    assert {(place.topic, place.partition) for place in places(frame)} == {("a", 2), ("b", 0)}
+    assert {(place.topic, place.partition) for place in row_offsets(frame)} == {("a", 2), ("b", 0)}
     assert frame.count() == 120
 
 
@@ -194,7 +204,7 @@ def test_a_range_of_offsets_is_read_exactly(spark: SparkSession, path: Path) -> 
         endingOffsets='{"a": {"0": 203, "1": 1, "2": -1}}',
     )
 
-    assert [(place.partition, place.offset) for place in places(frame)] == [
+    assert [(place.partition, place.offset) for place in row_offsets(frame)] == [
         *((0, offset) for offset in range(95, 203)),
         (1, 0),
         (2, 99),
@@ -206,7 +216,7 @@ def test_a_range_of_time_is_read_exactly(spark: SparkSession, path: Path) -> Non
 
     frame = load(spark, path, subscribe="a", startingTimestamp=since, endingTimestamp=START_MS + 60_000)
 
-    assert [(place.partition, place.offset) for place in places(frame)] == [
+    assert [(place.partition, place.offset) for place in row_offsets(frame)] == [
         (partition, offset) for partition in range(3) for offset in range(51, 60)
     ]
 
@@ -214,7 +224,7 @@ def test_a_range_of_time_is_read_exactly(spark: SparkSession, path: Path) -> Non
 def test_the_last_offsets_are_read(spark: SparkSession, path: Path) -> None:
     frame = load(spark, path, subscribe="a", startingOffsets="-5")
 
-    assert [(place.partition, place.offset) for place in places(frame)] == [
+    assert [(place.partition, place.offset) for place in row_offsets(frame)] == [
         *((0, offset) for offset in range(295, 300)),
         *((1, offset) for offset in range(195, 200)),
         *((2, offset) for offset in range(95, 100)),
@@ -230,23 +240,23 @@ def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    # Segments of 4000 bytes have no index entry inside, so splits end with segments.
+    # Segments of 4000 bytes have no index entries, so splits end at segment boundaries.
     [({}, 1), ({"minPartitions": 7}, 7), ({"maxRecordsPerPartition": 100}, 6), ({"splitBytes": "4k"}, 5)],
 )
-def test_tasks_are_as_many_as_asked_for(
+def test_min_partitions_gives_that_many_tasks(
     spark: SparkSession, path: Path, options: dict[str, object], count: int
 ) -> None:
     frame = load(spark, path, subscribe="a", **options)
 
     assert frame.rdd.getNumPartitions() == count
-    assert places(frame) == everything(path, "a")
+    assert row_offsets(frame) == everything(path, "a")
 
 
 # ---------------------------------------------------------------- one frame, many scans
 
 
-def test_one_frame_answers_right_however_it_is_reused(spark: SparkSession, path: Path) -> None:
-    """Filter pushdown, which Spark gets wrong when a relation is scanned twice, must stay off."""
+def test_reused_frame_returns_same_rows(spark: SparkSession, path: Path) -> None:
+    """Filter pushdown must stay off: Spark handles it wrongly for a relation that is scanned twice."""
     frame = load(spark, path, subscribe="a")
 
     assert frame.filter("offset < 10").count() == 30
@@ -280,16 +290,16 @@ def test_a_frame_reads_the_same_again_while_the_log_grows(spark: SparkSession, t
     with open_store(path) as store:
         append(store, "t", numbered(25, first=50), batch_records=5)
         assert frame.count() == 50
-        assert [place.offset for place in places(frame)] == list(range(50))
+        assert [place.offset for place in row_offsets(frame)] == list(range(50))
         assert load(spark, path, subscribe="t").count() == 75
 
 
-def test_what_is_above_the_high_watermark_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_above_high_watermark_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     with open_store(tmp_path / "store", flush="batch") as store:
         store.create_topic("t", partitions=1)
         append(store, "t", numbered(10))
         with store._table.writing(TopicPartition("t", 0)) as log:
-            # Written, but not synced: nobody may see it yet.
+            # Not synced: no reader may see it yet.
             log.append_many(numbered(5, first=10), wait=False)
             assert (log.high_watermark, log.log_end_offset) == (10, 15)
 
@@ -340,7 +350,7 @@ def test_a_log_is_read_while_another_process_writes_it(spark: SparkSession, tmp_
             for row in first:
                 assert (row["count"], row.offsets, row.wrong) == (row.last + 1, row.last + 1, 0)
             counts.append(sum(row["count"] for row in first))
-        assert counts == sorted(set(counts))  # each look saw more
+        assert counts == sorted(set(counts))  # each count saw more
         assert writer.poll() is None
     finally:
         writer.kill()
@@ -355,8 +365,8 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return unpack_broker(request.param, tmp_path_factory.mktemp("broker")), description(request.param)["partitions"]
 
 
-def test_a_brokers_directory_reads_as_its_clients_were_told(spark: SparkSession, broker: tuple[Path, Any]) -> None:
-    """All of its topics: every codec, transactions with their markers, compacted ones with holes, append times."""
+def test_broker_directory_reads_as_its_clients_read_it(spark: SparkSession, broker: tuple[Path, Any]) -> None:
+    """Reads all topics: every codec, transactions with markers, compacted topics with gaps, append times."""
     root, partitions = broker
     topics = sorted({name.rsplit("-", 1)[0] for name in partitions})
     found: dict[str, list[Any]] = {name: [] for name in partitions}
@@ -372,7 +382,7 @@ def test_a_brokers_directory_reads_as_its_clients_were_told(spark: SparkSession,
         assert found[name] == partition["records"], name
 
 
-def test_a_partition_with_holes_is_read_from_inside_of_a_hole(spark: SparkSession, broker: tuple[Path, Any]) -> None:
+def test_read_may_start_inside_an_offset_gap(spark: SparkSession, broker: tuple[Path, Any]) -> None:
     root, partitions = broker
     offsets = [record[0] for record in partitions["compacted-0"]["records"]]
     hole = next(before + 1 for before, after in pairwise(offsets) if after > before + 1)
@@ -385,13 +395,13 @@ def test_a_partition_with_holes_is_read_from_inside_of_a_hole(spark: SparkSessio
         minPartitions=3,
     )
 
-    assert [place.offset for place in places(frame)] == [offset for offset in offsets if offset >= hole]
+    assert [place.offset for place in row_offsets(frame)] == [offset for offset in offsets if offset >= hole]
 
 
 # ---------------------------------------------------------------- errors, as they come out of the JVM
 
 
-def test_an_unknown_option_is_told_when_the_frame_is_made(spark: SparkSession, path: Path) -> None:
+def test_unknown_option_is_refused_when_frame_is_created(spark: SparkSession, path: Path) -> None:
     message = message_of(lambda: load(spark, path, subscribe="a", startingOffset="earliest"), InvalidConfig)
 
     assert message == "unknown option startingoffset; did you mean startingOffsets?"
@@ -417,21 +427,21 @@ def test_an_unknown_option_is_told_when_the_frame_is_made(spark: SparkSession, p
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": 500}}'}, DataLoss, "high watermark is 300; 200 offsets"),
     ],
 )
-def test_an_error_of_planning_keeps_its_class_and_its_line(
+def test_planning_error_keeps_its_class_and_message(
     spark: SparkSession, path: Path, options: dict[str, object], kind: type, message: str
 ) -> None:
     assert message in message_of(lambda: load(spark, path, **options).count(), kind)
 
 
-def test_a_path_that_is_no_store_is_named(spark: SparkSession, tmp_path: Path, path: Path) -> None:
+def test_error_names_path_that_is_not_a_store(spark: SparkSession, tmp_path: Path, path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
-    for wrong, said in (
+    for wrong, message in (
         (tmp_path / "nothing", f"there is no store at {tmp_path}/nothing"),
         (tmp_path / "other", "holds other files, such as 'notes.txt'"),
         (path / "a-0", "is the directory of one partition"),
     ):
-        assert said in message_of(lambda wrong=wrong: load(spark, wrong, subscribe="a").count(), NotALog)
+        assert message in message_of(lambda wrong=wrong: load(spark, wrong, subscribe="a").count(), NotALog)
 
 
 @pytest.mark.parametrize(
@@ -441,12 +451,12 @@ def test_a_path_that_is_no_store_is_named(spark: SparkSession, tmp_path: Path, p
         ("value string", "column value of a topic is binary, not string"),
         ("colour string", "a topic has no column colour; it has key, value, topic, partition, offset"),
         ("headers map<string,binary>", "column headers of a topic is array<struct<key:string,value:binary>>, not map"),
-        # Spark would not look whether there is a value, and read what is not there.
+        # Spark would not check for null and read invalid memory.
         ("offset long not null, value binary not null", "column value of a topic may have nulls; remove NOT NULL"),
         ("headers array<struct<key: string not null, value: binary>>", "column headers of a topic may have nulls"),
     ],
 )
-def test_a_wrong_schema_names_column_type_given_and_type_wanted(
+def test_wrong_schema_error_names_column_and_both_types(
     spark: SparkSession, path: Path, schema: str, message: str
 ) -> None:
     frame = spark.read.format("seeklog").schema(schema).options(path=str(path), subscribe="a")
@@ -454,7 +464,7 @@ def test_a_wrong_schema_names_column_type_given_and_type_wanted(
     assert message in message_of(lambda: frame.load().count(), UsageError)
 
 
-def test_columns_and_a_schema_that_contradict_each_other_are_refused(spark: SparkSession, path: Path) -> None:
+def test_contradicting_columns_and_schema_are_refused(spark: SparkSession, path: Path) -> None:
     read = spark.read.format("seeklog").options(path=str(path), subscribe="b", columns="offset")
 
     assert read.schema("offset long").load().count() == 20
@@ -462,7 +472,7 @@ def test_columns_and_a_schema_that_contradict_each_other_are_refused(spark: Spar
     assert message.startswith("option columns is offset, but the schema of this read is value; set one of the two")
 
 
-def test_damage_is_told_with_its_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage_error_names_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [100]}, segment_bytes=4000)
     damaged = path / "t-0" / f"{0:020d}.log"
     data = bytearray(damaged.read_bytes())
@@ -478,8 +488,8 @@ def test_damage_is_told_with_its_file_and_byte(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.fixture
-def overtaken(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
-    """Frames over a log of 300 records, planned before retention took the segments below offset 150 away."""
+def stale_frames(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
+    """Frames over a log of 300 records, planned before retention deleted the segments below offset 150."""
     path = make_store(tmp_path / "store", {"t": [300]}, segment_bytes=4000)
     frames = {}
     for fail in ("true", "false"):
@@ -493,18 +503,20 @@ def overtaken(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
     return frames
 
 
-def test_a_segment_that_was_deleted_since_the_plan_is_a_loss(overtaken: dict[str, DataFrame]) -> None:
-    message = message_of(lambda: overtaken["true"].count(), DataLoss)
+def test_segment_deleted_after_planning_is_a_loss(stale_frames: dict[str, DataFrame]) -> None:
+    message = message_of(lambda: stale_frames["true"].count(), DataLoss)
 
     assert message.startswith("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] t-0: the segment of offsets 0 to ")
     assert "was deleted before it was read" in message
 
 
-def test_without_fail_on_data_loss_what_is_left_is_read(overtaken: dict[str, DataFrame]) -> None:
-    assert [place.offset for place in places(overtaken["false"])] == [row.id for row in overtaken["left"].collect()]
+def test_without_fail_on_data_loss_the_rest_is_read(stale_frames: dict[str, DataFrame]) -> None:
+    assert [place.offset for place in row_offsets(stale_frames["false"])] == [
+        row.id for row in stale_frames["left"].collect()
+    ]
 
 
-def test_a_topic_that_was_recreated_since_the_plan_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_topic_recreated_after_planning_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [30]})
     strict = load(spark, path, subscribe="t")
     lenient = load(spark, path, subscribe="t", failOnDataLoss=False)

@@ -1,6 +1,6 @@
-"""The data source on a cluster: a driver and two executors that share nothing but the file system.
+"""The data source on a cluster: a driver and two executors that share only the file system.
 
-One child process does it all, because such a cluster takes its time to come up; each test looks at a part of it.
+The cluster starts slowly, so one child process runs all checks, and each test asserts one result.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ORDERS = [300, 100, 50]
 
 
 def spark_home(target: Path) -> Path:
-    """Return a Spark home over the installed package, where executors may put their working directories.
+    """Return a Spark home that links to the installed package and has room for working directories of executors.
 
-    Without the archive of PySpark in it, Python's workers import the package as it is installed, which is quicker.
+    It lacks the zip of PySpark, so workers import the installed package, which is faster.
     """
     installed = Path(pyspark.__file__).parent
     target.mkdir()
@@ -37,7 +37,7 @@ def spark_home(target: Path) -> Path:
 
 
 def run_child(arguments: list[str], home: Path) -> tuple[dict[str, Any], str]:
-    """Run a driver to its end; return what it found, and what it wrote beside that."""
+    """Run a driver to its end; return its results and its other output."""
     child = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("cluster_child.py")), *arguments],
         env={
@@ -45,7 +45,7 @@ def run_child(arguments: list[str], home: Path) -> tuple[dict[str, Any], str]:
             "SPARK_HOME": str(home),
             "PYTHONPATH": str(SOURCES),
             "PYSPARK_PYTHON": sys.executable,
-            # Some machines give themselves a name that does not lead back to them.
+            # The host name of some machines does not resolve to them.
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
         stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def run_child(arguments: list[str], home: Path) -> tuple[dict[str, Any], str]:
     )
     found: dict[str, Any] = {}
     for line in child.stdout.splitlines():
-        at = line.find("found {")  # a progress bar may stand before it
+        at = line.find("found {")  # a progress bar may precede it
         if at >= 0:
             found |= json.loads(line[at + len("found ") :])
     return found, child.stdout
@@ -78,7 +78,7 @@ def found(store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     return found
 
 
-def test_executors_read_a_batch_from_their_splits_alone(found: dict[str, Any], store: Path) -> None:
+def test_executors_need_only_their_splits(found: dict[str, Any], store: Path) -> None:
     read = found["batch_read"]
     assert read["executors"] == 2
     assert read["tasks"] >= 6
@@ -87,18 +87,18 @@ def test_executors_read_a_batch_from_their_splits_alone(found: dict[str, Any], s
 
 def test_executors_read_the_batches_of_a_stream(found: dict[str, Any], store: Path) -> None:
     read = found["stream_read"]
-    # 450 records, a hundred at most in a batch.
+    # 450 records, at most a hundred in a batch.
     assert read["batches"] == 5
     assert read["rows"] == [list(place) for place in everything(store, "orders")]
 
 
-def test_rows_that_executors_stage_are_committed_by_the_driver(found: dict[str, Any]) -> None:
+def test_driver_commits_rows_staged_by_executors(found: dict[str, Any]) -> None:
     assert found["batch_write"] == {"values": list(range(2000)), "partitions": 2}
 
 
 @pytest.mark.id("spark-task-retried")
-def test_a_task_that_fails_and_is_tried_again_writes_its_rows_once(found: dict[str, Any]) -> None:
-    # The first attempt of the second task had staged all of its rows when it failed.
+def test_retried_task_writes_its_rows_once(found: dict[str, Any]) -> None:
+    # The first attempt of the second task failed after staging all of its rows.
     assert found["retried_write"] == {
         "values": list(range(2000)),
         "partitions": 2,
@@ -106,7 +106,7 @@ def test_a_task_that_fails_and_is_tried_again_writes_its_rows_once(found: dict[s
     }
 
 
-def test_a_stream_is_copied_from_topic_to_topic_once(found: dict[str, Any]) -> None:
+def test_stream_copies_topic_exactly_once(found: dict[str, Any]) -> None:
     expected = sorted(number for count in ORDERS for number in range(count))
     assert found["stream_write"] == {"values": expected, "partitions": 2}
 
@@ -115,7 +115,7 @@ def test_a_stream_is_copied_from_topic_to_topic_once(found: dict[str, Any]) -> N
 
 
 class Cluster:
-    """Spark's own kind of cluster, with workers on two addresses: the copy of a task runs on another host only."""
+    """A standalone cluster with workers on two addresses, because a speculative task runs only on another host."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -124,12 +124,18 @@ class Cluster:
             "master.Master", "--host", "127.0.0.1", "--port", "0", says=r"spark://127\.0\.0\.1:\d+"
         )
         for number in (1, 2):
-            words = (self.master, "--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g", "--port", "0")
-            self._start("worker.Worker", *words, "--work-dir", str(home / f"worker-{number}"), says="registered")
+            arguments = (self.master, "--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g", "--port", "0")
+            self._start("worker.Worker", *arguments, "--work-dir", str(home / f"worker-{number}"), says="registered")
 
-    def _start(self, what: str, *words: str, says: str) -> str:
+    def _start(self, class_name: str, *arguments: str, says: str) -> str:
         process = subprocess.Popen(
-            [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *words, "--webui-port", "0"],
+            [
+                str(self._home / "bin" / "spark-class"),
+                f"org.apache.spark.deploy.{class_name}",
+                *arguments,
+                "--webui-port",
+                "0",
+            ],
             env={**os.environ, "SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -142,7 +148,7 @@ class Cluster:
             seen.append(line)
             found = re.search(says, line)
             if found is not None:
-                # What it says from here on is nobody's concern, but must not fill the pipe.
+                # Its output is not used, but must not fill the pipe.
                 threading.Thread(target=process.stdout.read, daemon=True).start()
                 return found[0]
         raise AssertionError("".join(seen))
@@ -154,7 +160,7 @@ class Cluster:
 
 
 @pytest.mark.slow
-def test_two_attempts_that_write_the_same_rows_at_the_same_time_add_them_once(tmp_path: Path) -> None:
+def test_two_concurrent_attempts_of_a_task_write_rows_once(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"retried": [0, 0]})
     home = spark_home(tmp_path / "home")
     cluster = Cluster(home)

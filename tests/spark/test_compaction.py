@@ -1,4 +1,4 @@
-"""The job that compacts a store, one task a partition, and rows without key on a compacted topic."""
+"""`jobs.compact`, and writes of rows without key to a compacted topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_store(root: Path) -> None:
                 producer.flush()
 
 
-def test_every_compacted_partition_is_compacted_by_a_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_task_compacts_each_compacted_partition(spark: SparkSession, tmp_path: Path) -> None:
     make_store(tmp_path / "store")
     rows = jobs.compact(spark, tmp_path / "store", config=CONFIG, progress=False).collect()
 
@@ -43,14 +43,14 @@ def test_every_compacted_partition_is_compacted_by_a_task(spark: SparkSession, t
     }
 
 
-def test_a_partition_that_is_written_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_partition_open_for_writing_is_reported_as_locked(spark: SparkSession, tmp_path: Path) -> None:
     make_store(tmp_path / "store")
     with seeklog.open(tmp_path / "store", config=CONFIG, background=False) as store, store.writer("latest", 1):
         rows = jobs.compact(spark, tmp_path / "store", config=CONFIG, progress=False).collect()
     assert [row.done for row in rows] == ["compacted", "locked"]
 
 
-def test_rows_without_key_are_refused_by_a_compacted_topic(spark: SparkSession, tmp_path: Path) -> None:
+def test_compacted_topic_refuses_rows_without_key(spark: SparkSession, tmp_path: Path) -> None:
     make_store(tmp_path / "store")
     frame = spark.createDataFrame([("k", "1"), (None, "2")], "key string, value string")
     for rows in (frame, frame.select("value")):

@@ -1,4 +1,4 @@
-"""The data source in a session of Spark Connect, which has a server of its own and sends plans to it."""
+"""The data source in Spark Connect, whose client sends plans to a server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytest.importorskip("grpc")
 from spark.conftest import SOURCES
 from spark.workbench import make_store
 
-# In a process of its own: a process has either a classic session or one of Connect. The session is stopped whatever
-# happens, as a client that is left open keeps its process from ending.
+# Run in another process, because a process has either a classic session or one of Connect. The session is always
+# stopped: an open client keeps its process from ending.
 CHILD = """
 import sys
 from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ finally:
 
 
 @pytest.mark.usefixtures("connect_alone")
-def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> None:
+def test_connect_session_reads_like_a_classic_session(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"a": [30, 20]}, segment_bytes=500)
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
     for word in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
@@ -57,7 +57,7 @@ def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         env=environment,
-        cwd=tmp_path,  # the server's files are left there
+        cwd=tmp_path,  # the server leaves files there
         capture_output=True,
         text=True,
         timeout=300,

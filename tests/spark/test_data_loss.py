@@ -1,4 +1,4 @@
-"""What a stream does when records that it was to read are gone: it ends and says which, or goes on and counts them."""
+"""Streams whose records were deleted before they were read: the stream fails, or continues and counts them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from seeklog.errors import DataLoss, InvalidConfig, TopicNotFound
 from seeklog.spark.read import stream as stream_module
 from seeklog.spark.read.plan import Split
 from spark.streams import Collected, Driven, span
-from spark.workbench import Place, append, make_store, message_of, numbered
+from spark.workbench import RowOffset, append, make_store, message_of, numbered
 from store.workbench import open_store
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two topics: one of two partitions with 20 and 5 records, and one that nothing happens to."""
-    # A cut is made between batches: each record is one.
+    """Two topics: one of two partitions with 20 and 5 records, and one that is not changed."""
+    # Logs are cut between batches, so each record is a batch.
     return make_store(tmp_path / "store", {"orders": [20, 5], "quiet": [3]}, batch_records=1)
 
 
@@ -90,13 +90,13 @@ def add_a_partition_too_late(store: Store) -> None:
 
 
 class Case(NamedTuple):
-    """What happens, what it is called, what the error says, what the warning counts, and what is read on."""
+    """A loss: its cause, condition, error message, and warning, and the records that are read afterwards."""
 
     happens: Callable[[Store], None]
     condition: str
     says: str
     counts: str
-    then: list[Place]
+    then: list[RowOffset]
 
 
 CASES = [
@@ -171,8 +171,8 @@ cases = pytest.mark.parametrize("case", CASES, ids=[case.happens.__name__ for ca
 whenever = pytest.mark.parametrize("restarts", [False, True], ids=["within a run", "across a restart"])
 
 
-def read_up(path: Path, **options: object) -> Driven:
-    """Return a stream that has read all there is."""
+def read_to_end(path: Path, **options: object) -> Driven:
+    """Return a stream that has read all records."""
     stream = Driven(path, subscribe="orders,quiet", startingOffsets="earliest", **options)
     assert len(stream.rest()) == 28
     return stream
@@ -180,24 +180,22 @@ def read_up(path: Path, **options: object) -> Driven:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """Tell the warnings that were logged, and forget them."""
+    """Return a function that returns the warnings logged since its last call."""
 
-    def taken() -> list[str]:
+    def logged() -> list[str]:
         found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         caplog.clear()
         return found
 
     with caplog.at_level(logging.WARNING, logger="seeklog"):
-        yield taken
+        yield logged
 
 
 @pytest.mark.id("stream-loss-message")
 @whenever
 @cases
-def test_a_loss_ends_the_stream_with_one_line_that_says_what_where_and_what_to_do(
-    path: Path, case: Case, restarts: bool
-) -> None:
-    stream = read_up(path)
+def test_loss_ends_stream_with_one_line_error(path: Path, case: Case, restarts: bool) -> None:
+    stream = read_to_end(path)
     with open_store(path) as store:
         case.happens(store)
     if restarts:
@@ -213,27 +211,29 @@ def test_a_loss_ends_the_stream_with_one_line_that_says_what_where_and_what_to_d
         assert "failOnDataLoss=false" in message
         assert "checkpointLocation" in message
         assert "\n" not in message
-        stream.start()  # and it stays so until somebody decides
+        stream.start()  # and stays so until the options change
 
 
 @whenever
 @cases
-def test_without_fail_on_data_loss_the_stream_goes_on_from_what_there_is_and_counts(
+def test_without_fail_on_data_loss_stream_continues_and_counts(
     path: Path, case: Case, restarts: bool, warnings: Callable[[], list[str]]
 ) -> None:
-    stream = read_up(path, failOnDataLoss=False)
+    stream = read_to_end(path, failOnDataLoss=False)
     with open_store(path) as store:
         case.happens(store)
     if restarts:
         stream.start()
 
     assert stream.rest() == case.then
-    told = warnings()
+    logged_lines = warnings()
     ours = [
-        line for line in told if line.startswith(f"[DATA_LOSS.{case.condition}] {case.says}") and case.counts in line
+        line
+        for line in logged_lines
+        if line.startswith(f"[DATA_LOSS.{case.condition}] {case.says}") and case.counts in line
     ]
-    assert len(ours) == 1, told
-    assert all("\n" not in line and "failOnDataLoss is false" in line for line in told)
+    assert len(ours) == 1, logged_lines
+    assert all("\n" not in line and "failOnDataLoss is false" in line for line in logged_lines)
 
     stream.start()
     assert stream.rest() == []
@@ -246,8 +246,8 @@ def test_without_fail_on_data_loss_the_stream_goes_on_from_what_there_is_and_cou
 
 @whenever
 @cases
-def test_a_limit_does_not_crawl_through_what_is_gone(path: Path, case: Case, restarts: bool) -> None:
-    stream = read_up(path, failOnDataLoss=False, maxOffsetsPerTrigger=1000)
+def test_limit_does_not_step_through_deleted_offsets(path: Path, case: Case, restarts: bool) -> None:
+    stream = read_to_end(path, failOnDataLoss=False, maxOffsetsPerTrigger=1000)
     with open_store(path) as store:
         case.happens(store)
     stream.start(maxOffsetsPerTrigger=5) if restarts else None
@@ -257,10 +257,8 @@ def test_a_limit_does_not_crawl_through_what_is_gone(path: Path, case: Case, res
     assert len(batches) <= len(case.then) + 1
 
 
-def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(
-    path: Path, warnings: Callable[[], list[str]]
-) -> None:
-    stream = read_up(path, failOnDataLoss=False)
+def test_recreated_topic_is_read_from_its_start(path: Path, warnings: Callable[[], list[str]]) -> None:
+    stream = read_to_end(path, failOnDataLoss=False)
     with open_store(path) as store:
         store.delete_topic("orders")
         assert stream.rest() == []
@@ -271,8 +269,8 @@ def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(
     assert warnings() == []
 
 
-def test_a_topic_that_is_taken_out_of_the_options_is_not_dropped_in_silence(path: Path) -> None:
-    stream = read_up(path)
+def test_topic_removed_from_options_is_reported(path: Path) -> None:
+    stream = read_to_end(path)
     stream.start(subscribe="quiet")
     with pytest.raises(DataLoss, match=r"orders were deleted, or are no longer read"):
         stream.rest()
@@ -280,16 +278,16 @@ def test_a_topic_that_is_taken_out_of_the_options_is_not_dropped_in_silence(path
     assert stream.rest() == []
 
 
-def test_a_topic_that_was_never_there_is_said_to_be_missing_and_not_lost(path: Path) -> None:
+def test_topic_that_never_existed_is_missing_not_lost(path: Path) -> None:
     with pytest.raises(TopicNotFound, match="odrers"):
         Driven(path, subscribe="odrers", startingOffsets="earliest").rest()
-    stream = read_up(path)
+    stream = read_to_end(path)
     stream.start(subscribe="orders,quiet,odrers")
     with pytest.raises(TopicNotFound, match="odrers"):
         stream.rest()
 
 
-def test_a_partition_that_was_never_there_is_said_to_be_missing(path: Path) -> None:
+def test_partition_that_never_existed_is_missing(path: Path) -> None:
     with pytest.raises(TopicNotFound, match="no partition 7"):
         Driven(path, assign='{"orders": [0, 7]}').rest()
 
@@ -299,7 +297,7 @@ def test_a_partition_that_was_never_there_is_said_to_be_missing(path: Path) -> N
     [({"0": 3, "1": 0}, "START_OFFSET_RESET"), ({"0": 21, "1": 0}, "PARTITION_OFFSET_CHANGED")],
     ids=str,
 )
-def test_a_start_that_the_log_does_not_have_is_a_loss(path: Path, given: dict[str, int], condition: str) -> None:
+def test_start_before_log_start_is_a_loss(path: Path, given: dict[str, int], condition: str) -> None:
     with open_store(path) as store:
         delete_before(store, 10)
     options: dict[str, object] = {"subscribe": "orders", "startingOffsets": json.dumps({"orders": given})}
@@ -317,7 +315,7 @@ def test_a_start_that_the_log_does_not_have_is_a_loss(path: Path, given: dict[st
 
 def crashed(path: Path, **options: object) -> Driven:
     """Return a stream that died while it processed its second batch, orders-0 from 20 to 30."""
-    stream = read_up(path, **options)
+    stream = read_to_end(path, **options)
     with open_store(path) as store:
         append(store, "orders", numbered(10), batch_records=1)
     assert stream.plan()
@@ -330,16 +328,16 @@ def crashed(path: Path, **options: object) -> Driven:
         (lambda store: delete_before(store, 25), "START_OFFSET_RESET", span("orders", 0, 25, 30)),
         (lambda store: truncate_to(store, 24), "COULD_NOT_READ_OFFSET_RANGE", span("orders", 0, 20, 24)),
         (delete, "PARTITIONS_DELETED", []),
-        # The batch was of the old topic. What the new one has comes in the next.
+        # The batch is of the old topic; records of the new topic are in the next batch.
         (recreate_longer, "PARTITIONS_DELETED", []),
     ],
     ids=["retention", "cut", "deleted", "recreated"],
 )
-def test_a_repeated_batch_is_held_against_what_there_is_by_then(
+def test_repeated_batch_is_checked_against_current_log(
     path: Path,
     happens: Callable[[Store], None],
     condition: str,
-    then: list[Place],
+    then: list[RowOffset],
     warnings: Callable[[], list[str]],
 ) -> None:
     stream = crashed(path)
@@ -356,9 +354,7 @@ def test_a_repeated_batch_is_held_against_what_there_is_by_then(
     assert stream.rest() == (span("orders", 0, 0, 50) if happens is recreate_longer else [])
 
 
-def test_only_the_offsets_of_a_repeated_batch_are_counted_as_lost_with_it(
-    path: Path, warnings: Callable[[], list[str]]
-) -> None:
+def test_repeated_batch_reports_only_its_own_lost_offsets(path: Path, warnings: Callable[[], list[str]]) -> None:
     stream = crashed(path, failOnDataLoss=False)
     with open_store(path) as store:
         append(store, "orders", numbered(20))
@@ -370,7 +366,7 @@ def test_only_the_offsets_of_a_repeated_batch_are_counted_as_lost_with_it(
     assert [("15 offsets are missing" in line) for line in warnings()] == [True], "of 30 to 50"
 
 
-def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Path) -> None:
+def test_segment_deleted_while_a_batch_is_read_is_a_loss(path: Path) -> None:
     stream = crashed(path)
     start, end = (json.loads(text) for text in stream.wal[-2:])
     splits = list(stream.reader.partitions(start, end))
@@ -381,21 +377,19 @@ def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Pat
 
 
 @pytest.mark.id("stream-recreated-while-planned")
-def test_a_topic_that_is_recreated_while_a_batch_is_planned_is_a_loss(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look at its bounds and that at its segments."""
+def test_topic_recreated_during_planning_is_a_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is recreated after its bounds were read and before its segments are listed."""
     stream = crashed(path)
     start, end = (json.loads(text) for text in stream.wal[-2:])
     plan_splits = stream_module.plan_splits
 
-    def plan_too_late(*words: Any, **options: Any) -> list[Split]:
+    def plan_after_recreation(*arguments: Any, **options: Any) -> list[Split]:
         monkeypatch.undo()
         with open_store(path) as store:
             recreate_longer(store)
-        return plan_splits(*words, **options)
+        return plan_splits(*arguments, **options)
 
-    monkeypatch.setattr(stream_module, "plan_splits", plan_too_late)
+    monkeypatch.setattr(stream_module, "plan_splits", plan_after_recreation)
     with pytest.raises(DataLoss, match="PARTITIONS_DELETED"):
         stream.reader.partitions(start, end)
 
@@ -403,7 +397,7 @@ def test_a_topic_that_is_recreated_while_a_batch_is_planned_is_a_loss(
 # ---------------------------------------------------------------- checkpoints of others
 
 
-def test_the_checkpoint_of_a_kafka_query_is_read_on_from(path: Path) -> None:
+def test_query_continues_from_checkpoint_of_a_kafka_query(path: Path) -> None:
     stream = Driven(path, subscribe="orders")
     stream.wal, stream.done = ['{"orders":{"1":2,"0":15}}'], 1
     assert stream.rest() == [*span("orders", 0, 15, 20), *span("orders", 1, 2, 5)]
@@ -411,7 +405,7 @@ def test_the_checkpoint_of_a_kafka_query_is_read_on_from(path: Path) -> None:
 
 
 @pytest.mark.parametrize("found", ['{"offset": 5}', '{"orders": [1]}', '{"a b": {"0": 1}}', '{"orders": {"x": 1}}'])
-def test_the_checkpoint_of_another_source_is_refused(path: Path, found: str) -> None:
+def test_checkpoint_of_another_source_is_refused(path: Path, found: str) -> None:
     stream = Driven(path, subscribe="orders")
     stream.wal, stream.done = [found], 1
     with pytest.raises(InvalidConfig, match="its own checkpointLocation"):
@@ -421,9 +415,7 @@ def test_the_checkpoint_of_another_source_is_refused(path: Path, found: str) -> 
 # ---------------------------------------------------------------- as Spark's users see it
 
 
-def test_a_topic_that_vanishes_under_a_running_query_ends_it_with_the_typed_line(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_deleted_topic_ends_running_query_with_typed_error(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     collected = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", startingOffsets="earliest")
     query = collected.start()
     query.processAllAvailable()
@@ -440,9 +432,7 @@ def test_a_topic_that_vanishes_under_a_running_query_ends_it_with_the_typed_line
 
 
 @pytest.mark.id("stream-recreated-between-runs")
-def test_a_topic_recreated_between_two_runs_is_noticed_though_it_has_grown_past_the_checkpoint(
-    spark: SparkSession, path: Path, tmp_path: Path
-) -> None:
+def test_recreated_topic_longer_than_checkpoint_is_noticed(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     collected = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", startingOffsets="earliest")
     collected.available()
     with open_store(path) as store:

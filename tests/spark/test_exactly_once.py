@@ -1,6 +1,6 @@
-"""The Spark sink writes each row once: whoever is killed, whenever, and whoever else writes at the same time.
+"""The Spark sink writes each row once, whichever process is killed at any step, and beside other writers.
 
-Drivers are processes of their own here, because they are killed: the JVM, Python's workers and all.
+Drivers run in separate processes, which are killed with the JVM and all Python workers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from store.workbench import open_store, send
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
-# What a driver needs for one batch on a slow and busy machine; only a driver that hangs takes so long.
+# More than a driver needs for one batch on a slow and busy machine.
 PATIENCE_S = 300
 
 
@@ -44,8 +44,8 @@ def _only_if_asked_for(request: pytest.FixtureRequest) -> None:
 # ---------------------------------------------------------------- the checker itself
 
 
-def test_the_checker_tells_what_is_lost_doubled_strange_and_reordered() -> None:
-    """Goal: what the other tests rely on can fail."""
+def test_checker_finds_lost_duplicate_foreign_and_reordered_rows() -> None:
+    """Goal: the checker of the other tests can fail."""
     a, b, c = (b"k", b"a"), (b"k", b"b"), (b"other", b"c")
     written = [a, b, c]
     assert not judge(written, {0: [a, b], 1: [c]})
@@ -63,14 +63,14 @@ def test_the_checker_tells_what_is_lost_doubled_strange_and_reordered() -> None:
 
 
 class Ended(NamedTuple):
-    """How a driver has ended, and what it has said."""
+    """The exit code and the output of a driver."""
 
     returncode: int
     stdout: str
 
 
 class Query:
-    """A streaming query that copies one topic to another in batches, and the plan by which it is killed."""
+    """A streaming query that copies one topic to another in batches, and the plans of its kills."""
 
     def __init__(self, work: Path, *, batches: int) -> None:
         self.root = work / "store"
@@ -80,7 +80,7 @@ class Query:
         with open_store(self.root) as store:
             store.create_topic(SOURCE, partitions=2)
             store.create_topic(SINK, partitions=PARTITIONS)
-            # As many of one partition as of the other, so that each batch has both.
+            # The partitions have equal numbers of records, so that each batch has both.
             self.rows: list[Row] = []
             for partition in range(2):
                 rows = [
@@ -93,7 +93,7 @@ class Query:
                 self.rows += rows
 
     def arm(self, step: str | int, *, version: int | None = None, whole: bool = True) -> None:
-        """Let a process die at a step, or all of them; later plans count when earlier ones were carried out."""
+        """Plan the kill of a process or of the session at a step. Plans are carried out in order."""
         number = len(list(self._plan.glob("*-*")))
         plan = {"step": step, "version": version, "whole": whole}
         (self._plan / f"armed-{number:03d}").write_text(json.dumps(plan))
@@ -108,19 +108,19 @@ class Query:
 
     @property
     def steps(self) -> list[str]:
-        """What was asked of the disk while rows were staged and committed."""
+        """The calls to the disk while rows were staged and committed."""
         return (self._plan / "steps").read_text().splitlines()
 
     def run(self, *, starts: int = 1, fails_in: int = -1) -> Ended:
-        """Run a driver until it ends or is killed; in it the query is started again if it fails, so often."""
-        words = ("stream", self.root, self._checkpoint, starts, fails_in)
+        """Run a driver until it ends or is killed; it starts the query at most `starts` times."""
+        arguments = ("stream", self.root, self._checkpoint, starts, fails_in)
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE / "killing"), str(SOURCES)]),
             "SEEKLOG_TEST_PLAN": str(self._plan),
         }
         driver = subprocess.Popen(
-            [sys.executable, str(HERE / "children.py"), *map(str, words)],
+            [sys.executable, str(HERE / "children.py"), *map(str, arguments)],
             env=environment,
             start_new_session=True,
             stdout=subprocess.PIPE,
@@ -130,13 +130,13 @@ class Query:
         try:
             output, _ = driver.communicate(timeout=PATIENCE_S)
         finally:
-            # Workers may outlive a driver that has ended, for a moment.
+            # Workers may outlive their driver for a moment.
             kill_session(driver.pid)
             driver.wait()
         return Ended(driver.returncode, output)
 
-    def check_half_way(self) -> None:
-        """Nothing is there twice, or that was not written."""
+    def check_so_far(self) -> None:
+        """Check that no row is duplicated or foreign."""
         verdict = judge(self.rows, rows_of(self.root, SINK))
         assert not verdict.doubled
         assert not verdict.strange
@@ -153,23 +153,23 @@ class Query:
 KILLS = ["staged", "append 2"]
 
 
-def test_a_driver_that_is_killed_with_all_its_workers_at_a_step_of_a_commit_writes_each_row_once(
+def test_session_killed_at_a_commit_step_writes_each_row_once(
     tmp_path: Path,
 ) -> None:
-    """Goal: each restart proves the last kill, because it does that batch again, and runs into the next kill."""
+    """Goal: each restart repeats the batch of the last kill, and runs into the next kill."""
     query = Query(tmp_path, batches=len(KILLS) + 1)
     for version, step in enumerate(KILLS):
         query.arm(step, version=None if step == "staged" else version)
         ended = query.run()
         assert ended.returncode == -signal.SIGKILL, ended.stdout
         assert query.armed == []
-        query.check_half_way()
+        query.check_so_far()
     ended = query.run()
     assert ended.returncode == 0, ended.stdout
     query.check_at_the_end()
 
 
-# The process that stages or commits, one for each kind of step. Spark lives on, and sees its worker die.
+# Kills of the process that stages or commits, one for each kind of step. Spark continues and sees its worker die.
 WORKER_KILLS = [
     ("after staged", None),
     ("intent", 0),
@@ -183,25 +183,25 @@ WORKER_KILLS = [
 ]
 
 
-def test_a_worker_that_is_killed_while_its_driver_lives_on_writes_each_row_once(tmp_path: Path) -> None:
-    """Goal: a task is tried again, what the attempt had staged is swept; a commit is aborted and then repeated."""
+def test_killed_worker_writes_each_row_once(tmp_path: Path) -> None:
+    """Goal: a task is retried and its first staged files are removed; a commit is aborted and repeated."""
     query = Query(tmp_path, batches=len(WORKER_KILLS) + 1)
     for step, version in WORKER_KILLS:
         query.arm(step, version=version, whole=False)
-    # In the last batch no worker is killed, but attempts fail by themselves.
+    # In the last batch no worker is killed, but attempts fail.
     ended = query.run(starts=len(WORKER_KILLS), fails_in=len(WORKER_KILLS) - 1)
     assert ended.returncode == 0, ended.stdout
     assert query.armed == []
     assert (tmp_path / "failed attempt").exists()
-    # The first kill was of a task, which is not the end of a query.
+    # The first kill was of a task, which does not end the query.
     assert ended.stdout.count("failed") == len(WORKER_KILLS) - 1
     query.check_at_the_end()
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_at_every_single_step_of_a_commit_writes_each_row_once(tmp_path: Path) -> None:
-    """Goal: a kill at each step of a commit that goes well, and a batch in peace behind it: that one proves the log."""
-    most = 100  # more steps than a commit has
+def test_session_killed_at_every_commit_step_writes_each_row_once(tmp_path: Path) -> None:
+    """Goal: kill at each step of a commit, then run a batch without a kill, which checks the log."""
+    most = 100  # more than the steps of a commit
     query = Query(tmp_path, batches=2 * most)
     for kills in range(most):
         query.arm(kills + 1, version=2 * kills)
@@ -209,7 +209,7 @@ def test_a_driver_that_is_killed_at_every_single_step_of_a_commit_writes_each_ro
         if query.armed:
             break
         assert ended.returncode == -signal.SIGKILL, ended.stdout
-        query.check_half_way()
+        query.check_so_far()
     assert ended.returncode == 0, ended.stdout
     assert kills > 50, "a commit to three partitions has more steps than that"
     query.check_at_the_end()
@@ -229,7 +229,7 @@ SCHEMA = StructType([StructField("key", BinaryType()), StructField("value", Bina
 
 
 def write_attempt(writer: BatchWriter, rows: list[Row]) -> StagedRows:
-    """Do what an attempt of a task does."""
+    """Stage rows as an attempt of a task."""
     batch = pa.RecordBatch.from_arrays(
         [pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())],
         names=["key", "value"],
@@ -238,10 +238,8 @@ def write_attempt(writer: BatchWriter, rows: list[Row]) -> StagedRows:
 
 
 @pytest.mark.parametrize("winner", [0, 1])
-def test_of_two_attempts_of_a_task_that_both_staged_their_rows_one_is_committed_and_both_are_swept(
-    root: Path, winner: int
-) -> None:
-    """Goal: what speculation leaves behind. A task killed before its end has left a file that was never finished."""
+def test_one_of_two_staged_attempts_is_committed_and_both_are_swept(root: Path, winner: int) -> None:
+    """Goal: the files of speculative attempts. A killed task leaves an unfinished file."""
     rows = [(b"key-%d" % (number % 7), b"%d" % number) for number in range(100)]
     options = {"path": str(root), "topic": SINK, "txnAppId": "job", "txnVersion": "1"}
     writer = batch_writer(options, SCHEMA, overwrite=False)
@@ -274,11 +272,11 @@ class Children:
         self._root = root
         self._processes: list[subprocess.Popen[str]] = []
 
-    def start(self, what: str, *words: str, plan: Path | None = None) -> subprocess.Popen[str]:
-        """Start one, which is killed by a plan if there is one."""
+    def start(self, task: str, *arguments: str, plan: Path | None = None) -> subprocess.Popen[str]:
+        """Start a process, with a plan to kill it if given."""
         killing = {} if plan is None else {"SEEKLOG_TEST_PLAN": str(plan)}
         child = subprocess.Popen(
-            [sys.executable, str(HERE / "children.py"), what, str(self._root), *words],
+            [sys.executable, str(HERE / "children.py"), task, str(self._root), *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE / "killing"), str(SOURCES)]), **killing},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -293,33 +291,31 @@ class Children:
             child.communicate()
 
 
-def said(child: subprocess.Popen[str], *words: object) -> list[str]:
-    """Return the line that begins so, the next of its kind."""
+def next_line(child: subprocess.Popen[str], *arguments: object) -> list[str]:
+    """Return the next line with this beginning."""
     assert child.stdout is not None
     for line in child.stdout:
-        if line.split()[: len(words)] == [str(word) for word in words]:
+        if line.split()[: len(arguments)] == [str(word) for word in arguments]:
             return line.split()
-    raise AssertionError(f"the process has ended without saying {words}")
+    raise AssertionError(f"the process has ended without saying {arguments}")
 
 
 ROUNDS = 50
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["two drivers", "two drivers and one whose jobs fail"])
-def test_drivers_that_commit_the_same_version_at_the_same_time_add_it_once(
-    root: Path, children: Children, others: int
-) -> None:
-    """Goal: a driver that was taken for dead and lives on does no harm, nor does one that removes its staging."""
+def test_concurrent_commits_of_one_version_append_it_once(root: Path, children: Children, others: int) -> None:
+    """Goal: a driver that was considered dead does no harm, even if its staged files are removed."""
     drivers = [children.start("commit_in_rounds", "query", str(ROUNDS)) for _ in range(2)]
     everybody = drivers + [children.start("discard_in_rounds", "query", str(ROUNDS)) for _ in range(others)]
     for child in everybody:
-        said(child, "ready")
+        next_line(child, "ready")
     for version in range(ROUNDS):
         for child in everybody:
             assert child.stdin is not None
             child.stdin.write("\n")
             child.stdin.flush()
-        added = [int(said(child, "committed", version)[2]) for child in everybody]
+        added = [int(next_line(child, "committed", version)[2]) for child in everybody]
         assert sum(added) == 1, f"version {version}: {added}"
     assert [child.wait(PATIENCE_S) for child in everybody] == [0] * len(everybody)
 
@@ -340,13 +336,11 @@ VERSIONS = 25
 APPS = ["first", "second", "third"]
 
 
-def test_three_writers_and_a_producer_for_each_partition_lose_and_double_nothing(
-    root: Path, children: Children, tmp_path: Path
-) -> None:
+def test_three_writers_and_producers_lose_and_duplicate_nothing(root: Path, children: Children, tmp_path: Path) -> None:
     writers = [children.start("commit_many", app, str(VERSIONS), str(tmp_path / app)) for app in APPS]
     writers += [children.start("produce_many", str(number), str(VERSIONS)) for number in range(PARTITIONS)]
     for child in writers:
-        said(child, "ended")
+        next_line(child, "ended")
     assert [child.wait(PATIENCE_S) for child in writers] == [0] * len(writers)
     check_all_writers(root)
 
@@ -364,21 +358,19 @@ def check_all_writers(root: Path) -> None:
     assert transaction_states(root) == ["done"] * len(APPS)
 
 
-def test_writers_that_are_killed_beside_each_other_lose_and_double_nothing(
-    root: Path, children: Children, tmp_path: Path
-) -> None:
-    """Goal: what one of them leaves behind is finished by the others, while it comes back itself."""
+def test_killed_concurrent_writers_lose_and_duplicate_nothing(root: Path, children: Children, tmp_path: Path) -> None:
+    """Goal: other writers finish the transaction of a killed writer while it restarts."""
     chance = random.Random(1)
     for app in APPS:
         (tmp_path / f"plan of {app}").mkdir()
         for version in chance.sample(range(VERSIONS), 8):
-            # A commit has some fifty steps, of which a third comes before the first append.
+            # A commit has some fifty steps, a third of them before the first append.
             plan = {"step": chance.choice((chance.randrange(1, 20), chance.randrange(1, 55))), "version": version}
             (tmp_path / f"plan of {app}" / f"armed-{version:03d}").write_text(json.dumps({**plan, "whole": False}))
 
     def start(app: str) -> subprocess.Popen[str]:
-        words = (app, str(VERSIONS), str(tmp_path / app))
-        return children.start("commit_many", *words, plan=tmp_path / f"plan of {app}")
+        arguments = (app, str(VERSIONS), str(tmp_path / app))
+        return children.start("commit_many", *arguments, plan=tmp_path / f"plan of {app}")
 
     producers = [children.start("produce_many", str(number), str(VERSIONS)) for number in range(PARTITIONS)]
     writers = {app: start(app) for app in APPS}
@@ -400,8 +392,8 @@ def test_writers_that_are_killed_beside_each_other_lose_and_double_nothing(
     check_all_writers(root)
 
 
-def test_a_producer_of_the_store_that_commits_goes_on_beside_it(root: Path) -> None:
-    """Goal: transactions of a process get between what its producers send, and neither disturbs the other."""
+def test_producers_continue_beside_commits_of_their_store(root: Path) -> None:
+    """Goal: transactions and producers of one process append to the same partitions without disturbing each other."""
     rows = [row for version in range(200) for row in expected(version, 0, "plain")]
     with seeklog.open(root) as store:
         with store.producer(linger_ms=0, batch_bytes=200) as producer:
@@ -422,8 +414,8 @@ def test_a_producer_of_the_store_that_commits_goes_on_beside_it(root: Path) -> N
     assert staged_files(root) == []
 
 
-def test_a_partition_that_is_held_too_long_is_told_and_the_commit_can_be_repeated(root: Path) -> None:
-    """Goal: a writer that keeps a partition open costs a commit its patience, and nothing else."""
+def test_commit_reports_locked_partition_and_can_be_repeated(root: Path) -> None:
+    """Goal: a writer that keeps a partition open fails a commit after its timeout, and nothing else."""
     options = {"path": str(root), "topic": SINK, "txnAppId": "job", "txnVersion": "1", "lockTimeout": "50ms"}
     writer = batch_writer(options, SCHEMA, overwrite=False)
     rows = [(b"key-%d" % number, b"%d" % number) for number in range(30)]

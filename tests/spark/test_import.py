@@ -1,4 +1,4 @@
-"""`load_into`: anything that Spark reads becomes records of a topic, all of them or none, and once."""
+"""`load_into`: appends anything Spark reads to a topic, all rows or none, and once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def records_of(store: Path, topic: str = "payments") -> list[Record]:
         ]
 
 
-def test_columns_become_key_time_and_headers_and_the_others_a_value_of_json(store: Path, payments: DataFrame) -> None:
+def test_other_columns_become_a_json_value(store: Path, payments: DataFrame) -> None:
     done = jobs.load_into(payments, store, "payments", key="who", timestamp="paid_at", headers=["amount", "a b"])
 
     assert done == ("payments", 100, True)
@@ -69,7 +69,7 @@ def test_columns_become_key_time_and_headers_and_the_others_a_value_of_json(stor
     assert {len(partitions) for partitions in by_key.values()} == {1}
 
 
-def test_expressions_say_what_a_record_is_made_of(store: Path, payments: DataFrame) -> None:
+def test_expressions_give_the_parts_of_a_record(store: Path, payments: DataFrame) -> None:
     jobs.load_into(
         payments.where("id < 4"),
         store,
@@ -89,7 +89,7 @@ def test_expressions_say_what_a_record_is_made_of(store: Path, payments: DataFra
 
 
 @pytest.mark.parametrize("source", ["parquet", "csv", "json"])
-def test_files_of_any_kind_go_into_a_topic_that_is_made_for_them(
+def test_files_of_any_format_are_imported_into_a_new_topic(
     spark: SparkSession, store: Path, payments: DataFrame, tmp_path: Path, source: str
 ) -> None:
     rows = payments.select("id", "who")
@@ -115,7 +115,7 @@ def test_files_of_any_kind_go_into_a_topic_that_is_made_for_them(
         assert opened.describe_topic("made").config.compression_type == "zstd"
 
 
-def test_an_import_with_an_id_is_there_once_however_often_it_is_tried(store: Path, payments: DataFrame) -> None:
+def test_import_with_id_is_appended_once(store: Path, payments: DataFrame) -> None:
     for turn in range(3):
         done = jobs.load_into(payments, store, "payments", import_id="january")
         assert (done.records, done.is_new) == ((100, True) if turn == 0 else (0, False))
@@ -124,9 +124,7 @@ def test_an_import_with_an_id_is_there_once_however_often_it_is_tried(store: Pat
     assert len(records_of(store)) == 200
 
 
-def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_recreated(
-    store: Path, payments: DataFrame
-) -> None:
+def test_import_with_id_is_repeated_after_topic_is_recreated(store: Path, payments: DataFrame) -> None:
     for _ in range(2):
         assert jobs.load_into(payments, store, "again", import_id="january", create_partitions=2).is_new
         assert len(records_of(store, "again")) == 100
@@ -135,7 +133,7 @@ def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_recreated(
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "told"),
+    ("settings", "kind", "message"),
     [
         ({"topic": "paymnets"}, TopicNotFound, "create_partitions"),
         ({"key": "whom"}, UsageError, "key is 'whom', not an expression over the columns id, who"),
@@ -150,13 +148,13 @@ def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_recreated(
         ({"config": {"flush": "os"}}, UsageError, "pass create_partitions too"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line_and_leaves_nothing(
-    store: Path, payments: DataFrame, words: dict[str, Any], kind: type[Exception], told: str
+def test_invalid_import_is_refused_and_changes_nothing(
+    store: Path, payments: DataFrame, settings: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     before = snapshot(store, locks=False)
 
-    with pytest.raises(kind, match=told) as caught:
-        jobs.load_into(payments, store, **{"topic": "payments", **words})
+    with pytest.raises(kind, match=message) as caught:
+        jobs.load_into(payments, store, **{"topic": "payments", **settings})
 
     assert "\n" not in str(caught.value)
     assert snapshot(store, locks=False) == before

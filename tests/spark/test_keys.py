@@ -1,4 +1,4 @@
-"""`option("key", …)` and `option("keys", …)`: the latest record of each key, and nothing else is read."""
+"""`option("key", …)` and `option("keys", …)`: only the latest record of each key is read."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def values(spark: SparkSession, path: Path, **options: str) -> dict[bytes, list[
     return {key: sorted(each, key=str) for key, each in found.items()}
 
 
-def test_the_latest_record_of_a_key_is_read(spark: SparkSession, path: Path) -> None:
+def test_latest_record_of_a_key_is_read(spark: SparkSession, path: Path) -> None:
     assert values(spark, path, key="key-7") == {b"key-7": [b"907"]}
     assert values(spark, path, key="stranger") == {}
 
 
-def test_the_latest_record_of_each_key_is_read(spark: SparkSession, path: Path) -> None:
+def test_latest_record_of_each_key_is_read(spark: SparkSession, path: Path) -> None:
     keys = ["key-1", "key-99", "gone", "both", "stranger", {"base64": base64.b64encode(BINARY).decode()}, "key-1"]
     assert values(spark, path, keys=json.dumps(keys)) == {
         b"key-1": [b"901"],
@@ -65,7 +65,7 @@ def test_the_latest_record_of_each_key_is_read(spark: SparkSession, path: Path) 
     }
 
 
-def test_start_and_end_bound_what_is_the_latest(path: Path) -> None:
+def test_latest_record_is_the_latest_between_start_and_end(path: Path) -> None:
     with open_store(path, read_only=True) as store:
         log = store.log("orders", 0)
         rows = list(log.scan())
@@ -85,7 +85,7 @@ def test_start_and_end_bound_what_is_the_latest(path: Path) -> None:
             assert [one.start for one in found] == inside[-1:]
 
 
-def test_splits_hold_the_few_batches_that_are_pointed_at(path: Path) -> None:
+def test_splits_have_only_the_batches_of_the_keys(path: Path) -> None:
     options = parse_read_options({**BASE, "path": str(path), "keys": '["key-1", "key-2", "key-3"]'})
     with open_store(path, read_only=True) as store:
         (split,) = plan_splits(store, key_ranges(store, batch_ranges(store, options), options.keys))
@@ -93,7 +93,7 @@ def test_splits_hold_the_few_batches_that_are_pointed_at(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"key": "a", "keys": "[]"}, "options key and keys both"),
         ({"keys": "[]"}, "option keys is"),
@@ -106,13 +106,13 @@ def test_splits_hold_the_few_batches_that_are_pointed_at(path: Path) -> None:
         ({"key": " "}, "option key is"),
     ],
 )
-def test_what_is_no_key_is_refused(words: dict[str, str], message: str) -> None:
+def test_invalid_keys_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        parse_read_options({**BASE, **words})
+        parse_read_options({**BASE, **settings})
 
 
 @pytest.mark.parametrize("word", ["key", "keys"])
-def test_streams_and_tables_refuse_keys_by_name(word: str) -> None:
+def test_streams_and_tables_refuse_key_options(word: str) -> None:
     with pytest.raises(InvalidConfig, match=f"option {word} has no effect here: it applies to spark.read only"):
         parse_stream_options({**BASE, word: '["a"]'})
     with pytest.raises(InvalidConfig, match=f"option {word} has no effect here: a metadata table"):

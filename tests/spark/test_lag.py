@@ -1,4 +1,4 @@
-"""How far queries are behind, from their progress: with a listener, as Spark's Kafka source has it in its metrics."""
+"""The lag of queries, computed by a listener from their progress, with the metrics of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def source(end: dict[str, Any], latest: dict[str, Any]) -> dict[str, Any]:
     return {"endOffset": {"#ids": {"t": "id"}, **end}, "latestOffset": {"#ids": {"t": "id"}, **latest}}
 
 
-def test_lag_is_counted_by_partition_and_summed_up_under_sparks_names() -> None:
+def test_lag_is_counted_by_partition_and_summarised_as_in_spark() -> None:
     lag = lag_of(progress(source({"t": {"0": 10, "1": 4}}, {"t": {"0": 10, "1": 9, "2": 1}})))
 
     assert lag is not None
@@ -51,7 +51,7 @@ def test_lag_is_counted_by_partition_and_summed_up_under_sparks_names() -> None:
     assert lag.offsets_behind == {
         TopicPartition("t", 0): 0,
         TopicPartition("t", 1): 5,
-        TopicPartition("t", 2): 1,  # found, but not yet read from
+        TopicPartition("t", 2): 1,  # found, but not read yet
     }
     assert lag.metrics == {
         "minOffsetsBehindLatest": 0,
@@ -60,7 +60,7 @@ def test_lag_is_counted_by_partition_and_summed_up_under_sparks_names() -> None:
     }
 
 
-def test_the_sources_of_a_query_are_taken_together() -> None:
+def test_lag_covers_all_sources_of_a_query() -> None:
     lag = lag_of(
         progress(
             source({"t": {"0": 3}}, {"t": {"0": 10}}),
@@ -82,21 +82,21 @@ def test_the_sources_of_a_query_are_taken_together() -> None:
     ],
     ids=str,
 )
-def test_queries_that_read_from_elsewhere_have_no_lag(other: dict[str, Any]) -> None:
+def test_queries_of_other_sources_have_no_lag(other: dict[str, Any]) -> None:
     assert lag_of(progress(other)) is None
     assert lag_of(progress()) is None
 
 
-def test_a_query_without_partitions_is_not_behind() -> None:
+def test_query_without_partitions_has_no_lag() -> None:
     lag = lag_of(progress({"endOffset": {"#ids": {}}, "latestOffset": {"#ids": {}}}))
     assert lag is not None
     assert lag.metrics == {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 0, "avgOffsetsBehindLatest": 0.0}
 
 
-def test_a_listener_hears_of_every_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_listener_is_called_for_every_batch(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"orders": [20, 10]})
-    told: list[QueryLag] = []
-    listener = LagListener(told.append)
+    lags: list[QueryLag] = []
+    listener = LagListener(lags.append)
     spark.streams.addListener(listener)
     try:
         collected = Collected(
@@ -110,13 +110,13 @@ def test_a_listener_hears_of_every_batch(spark: SparkSession, tmp_path: Path) ->
         query = collected.available()
         elsewhere = spark.readStream.format("rate").load().writeStream.format("noop").start()
         elsewhere.stop()
-        wait_until(lambda: len(told) == 2, "the listener has heard of both batches")
+        wait_until(lambda: len(lags) == 2, "the listener has heard of both batches")
     finally:
         spark.streams.removeListener(listener)
 
-    assert [lag.metrics["maxOffsetsBehindLatest"] for lag in told] == [10, 0]
-    assert [lag.metrics["avgOffsetsBehindLatest"] for lag in told] == [7.5, 0.0]
-    assert listener.last == {query.id: told[-1]}
+    assert [lag.metrics["maxOffsetsBehindLatest"] for lag in lags] == [10, 0]
+    assert [lag.metrics["avgOffsetsBehindLatest"] for lag in lags] == [7.5, 0.0]
+    assert listener.last == {query.id: lags[-1]}
 
 
 _CONNECT = """
@@ -127,10 +127,10 @@ path, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     import threading
-    told, both = [], threading.Event()
+    lags, both = [], threading.Event()
     def note(lag):
-        told.append(lag.metrics["maxOffsetsBehindLatest"])
-        if len(told) == 2:
+        lags.append(lag.metrics["maxOffsetsBehindLatest"])
+        if len(lags) == 2:
             both.set()
     listener = LagListener(note)
     spark.streams.addListener(listener)
@@ -142,7 +142,7 @@ try:
     query.awaitTermination()
     both.wait(60)
     spark.streams.removeListener(listener)
-    print("told", json.dumps([told, list(listener.last) == [query.id]]), flush=True)
+    print("lags", json.dumps([lags, list(listener.last) == [query.id]]), flush=True)
 finally:
     spark.stop()
 """
@@ -150,7 +150,7 @@ finally:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("connect_alone")
-def test_a_listener_of_spark_connect_hears_of_every_batch(tmp_path: Path) -> None:
+def test_listener_in_spark_connect_is_called_for_every_batch(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     path = make_store(tmp_path / "store", {"orders": [20, 10]})
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
@@ -159,12 +159,12 @@ def test_a_listener_of_spark_connect_hears_of_every_batch(tmp_path: Path) -> Non
     child = subprocess.run(
         [sys.executable, "-c", _CONNECT, str(path), str(tmp_path / "checkpoint")],
         env=environment,
-        cwd=tmp_path,  # the server's files are left there
+        cwd=tmp_path,  # the server leaves files there
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    lines = [line for line in child.stdout.splitlines() if line.startswith("told ")]
+    lines = [line for line in child.stdout.splitlines() if line.startswith("lags ")]
     assert lines, child.stderr
-    assert json.loads(lines[0].removeprefix("told ")) == [[10, 0], True]
+    assert json.loads(lines[0].removeprefix("lags ")) == [[10, 0], True]

@@ -1,4 +1,4 @@
-"""`to_lake` and `read_lake`: every record once, whatever grows meanwhile, and the data source's own answer."""
+"""`to_lake` and `read_lake`: each record once during appends and copies, as the data source reads it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from store.workbench import Holder, open_store, snapshot
 
 SEGMENT_BYTES = 2000
 DAY_MS = 86_400_000
-# 2023-11-15T00:00Z, the midnight behind the records' first time.
+# 2023-11-15T00:00Z, the midnight after the first record.
 MIDNIGHT_MS = (START_MS // DAY_MS + 1) * DAY_MS
 
 
@@ -42,8 +42,8 @@ def store(tmp_path: Path) -> Path:
     return make_store(tmp_path / "store", {"orders": [300, 200], "other": [100]}, segment_bytes=SEGMENT_BYTES)
 
 
-def copied(spark: SparkSession, store: Path, lake: Path, **words: Any) -> dict[tuple[str, int], Any]:
-    rows = jobs.to_lake(spark, store, lake, progress=False, **words).collect()
+def copied(spark: SparkSession, store: Path, lake: Path, **options: Any) -> dict[tuple[str, int], Any]:
+    rows = jobs.to_lake(spark, store, lake, progress=False, **options).collect()
     return {(row.topic, row.partition): row for row in rows}
 
 
@@ -68,7 +68,7 @@ def manifest_of(lake: Path) -> Manifest:
 
 
 def check_lake(lake: Path) -> None:
-    """Hold the manifest against the files: all that it names is there, nothing else, and each has what it says."""
+    """Compare the manifest with the files: it lists exactly the existing files and their content."""
     manifest = manifest_of(lake)
     there = {str(path.relative_to(lake)) for path in lake.glob("topic=*/date=*/*")}
     assert there == {file.path for file in manifest.files()}
@@ -85,9 +85,7 @@ def check_lake(lake: Path) -> None:
         assert all(any(start <= offset < end for start, end in one.ranges) for offset in found)
 
 
-def test_the_lake_and_the_live_end_are_what_the_data_source_reads(
-    spark: SparkSession, store: Path, tmp_path: Path
-) -> None:
+def test_lake_and_log_equal_what_the_data_source_reads(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     done = copied(spark, store, lake)
 
@@ -110,8 +108,8 @@ def test_the_lake_and_the_live_end_are_what_the_data_source_reads(
     assert manifest_of(lake).commit == 1
 
 
-def test_every_kind_of_record_comes_back_as_it_is_in_the_file_of_its_day(spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: nulls, headers, times around midnight, none (just before 1970) and behind the year 9999, in disorder."""
+def test_records_of_every_kind_survive_in_the_file_of_their_day(spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: nulls, headers, and unordered times: around midnight, none (just before 1970), and after the year 9999."""
     root, lake = tmp_path / "store", tmp_path / "lake"
     around = [MIDNIGHT_MS + step for step in (-1, 0, 1, -DAY_MS - 1, DAY_MS - 1, DAY_MS, -1)]
     with open_store(root, segment_bytes=600) as store:
@@ -138,7 +136,7 @@ def test_every_kind_of_record_comes_back_as_it_is_in_the_file_of_its_day(spark: 
         load(spark, root, subscribe="1984", includeHeaders=True),
         jobs.read_lake(spark, root, lake, include_headers=True),
     )
-    # Python has no date behind the year 9999.
+    # Python has no date after the year 9999.
     ours, theirs = (rows_of(frame.selectExpr("*", "unix_micros(timestamp) us").drop("timestamp")) for frame in frames)
     assert theirs == ours
     dates = {
@@ -157,10 +155,8 @@ def test_every_kind_of_record_comes_back_as_it_is_in_the_file_of_its_day(spark: 
 
 
 @pytest.mark.id("lake-readers-beside-writers")
-def test_a_reader_has_every_record_once_while_a_writer_appends_and_jobs_copy(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Goal: a DataFrame holds what there was when it was made, whatever has moved since."""
+def test_reader_gets_each_record_once_during_appends_and_copies(spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: a DataFrame has the records at its creation, whatever is copied later."""
     root, lake = make_store(tmp_path / "store", {"orders": [0, 0]}, segment_bytes=SEGMENT_BYTES), tmp_path / "lake"
     frames = []
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
@@ -178,14 +174,14 @@ def test_a_reader_has_every_record_once_while_a_writer_appends_and_jobs_copy(
     for count, frame in frames:
         found = Counter((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
         assert (len(found), max(found.values(), default=0)) == (count, 1)
-    # A segment that was rolled is sealed by maintenance: the first turn may have found none.
+    # Maintenance seals a rolled segment, so the first turn may find none.
     assert manifest_of(lake).commit >= 3
     check_lake(lake)
     assert lake_rows(spark, root, lake) == source_rows(spark, root)
 
 
 @pytest.mark.id("lake-outlives-retention")
-def test_what_retention_took_stays_in_the_lake_and_what_it_took_too_early_is_counted(
+def test_lake_keeps_deleted_records_and_counts_lost_offsets(
     spark: SparkSession, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = tmp_path / "lake"
@@ -219,9 +215,7 @@ def test_what_retention_took_stays_in_the_lake_and_what_it_took_too_early_is_cou
 
 
 @pytest.mark.parametrize("name", ["kafka-3.9.2-clean", "kafka-4.3.1-clean"])
-def test_a_brokers_directory_becomes_the_lake_that_the_data_source_would_read(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
+def test_lake_of_broker_directory_equals_data_source(spark: SparkSession, tmp_path: Path, name: str) -> None:
     root, lake = unpack_broker(name, tmp_path), tmp_path / "lake"
     before = snapshot(root)
 
@@ -234,9 +228,7 @@ def test_a_brokers_directory_becomes_the_lake_that_the_data_source_would_read(
         assert lake_rows(spark, root, lake, topic) == source_rows(spark, root, topic)
 
 
-def test_times_and_columns_leave_out_files_and_filters_reach_parquet(
-    spark: SparkSession, store: Path, tmp_path: Path
-) -> None:
+def test_times_skip_files_and_filters_reach_parquet(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     copied(spark, store, lake, file_bytes=1000)
     since, until = (datetime.fromtimestamp((START_MS + 1000 * step) / 1000, UTC) for step in (100, 120))
@@ -286,7 +278,7 @@ def damage(lake: Path, how: str, store: Path) -> None:
 
 @pytest.mark.id("lake-mismatch")
 @pytest.mark.parametrize(
-    ("how", "kind", "told"),
+    ("how", "kind", "message"),
     [
         ("a bit of the manifest", CorruptionError, "fails its CRC"),
         ("half a manifest", CorruptionError, "fails its CRC"),
@@ -299,25 +291,23 @@ def damage(lake: Path, how: str, store: Path) -> None:
         ("the log was cut", ArchiveMismatch, "orders-0 ends at offset 0, but the lake has it up to"),
     ],
 )
-def test_a_lake_that_does_not_match_is_refused_and_left_as_it_is(
-    spark: SparkSession, store: Path, tmp_path: Path, how: str, kind: type[SeeklogError], told: str
+def test_mismatched_lake_is_refused_and_unchanged(
+    spark: SparkSession, store: Path, tmp_path: Path, how: str, kind: type[SeeklogError], message: str
 ) -> None:
     lake = tmp_path / "lake"
     copied(spark, store, lake)
     damage(lake, how, store)
     before = snapshot(lake)
 
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         jobs.to_lake(spark, store, lake, progress=False)
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         jobs.read_lake(spark, store, lake)
 
     assert {**snapshot(lake), "_seeklog/lock": b""} == {**before, "_seeklog/lock": b""}
 
 
-def test_what_cannot_be_asked_for_is_refused_and_leaves_no_lake(
-    spark: SparkSession, store: Path, tmp_path: Path
-) -> None:
+def test_invalid_arguments_are_refused_and_create_no_lake(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     with pytest.raises(UsageError, match="compression is 'lzma'"):
         jobs.to_lake(spark, store, lake, compression="lzma")
@@ -344,9 +334,7 @@ def test_what_cannot_be_asked_for_is_refused_and_leaves_no_lake(
     assert jobs.read_lake(spark, None, lake).count() > 0
 
 
-def test_of_two_jobs_on_one_lake_the_second_is_refused_and_told_who_works(
-    spark: SparkSession, store: Path, tmp_path: Path
-) -> None:
+def test_second_job_on_a_lake_is_refused_with_owner_pid(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     copied(spark, store, lake, topics=["other"])
     before = snapshot(lake)
@@ -360,9 +348,7 @@ def test_of_two_jobs_on_one_lake_the_second_is_refused_and_told_who_works(
     assert {**snapshot(lake), "_seeklog/lock": b""} == {**before, "_seeklog/lock": b""}
 
 
-def test_a_damaged_segment_ends_the_job_with_file_and_byte_and_adds_nothing(
-    spark: SparkSession, store: Path, tmp_path: Path
-) -> None:
+def test_damaged_segment_fails_job_with_file_and_byte(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     segment = store / "orders-1" / f"{0:020d}.log"
     raw = bytearray(segment.read_bytes())

@@ -1,4 +1,4 @@
-"""What a task of `to_lake` writes, without Spark: files of many days, and a disk that fails."""
+"""The task of `to_lake` without Spark: files of many days, and disk errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 3000
 
 @pytest.fixture(scope="module")
 def scattered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
-    """Records of a hundred days in disorder."""
+    """Records of a hundred days, unordered."""
     chance = random.Random(5)
     records = [
         Record(b"%d" % number, timestamp_ms=START_MS + chance.randrange(100 * DAY_MS)) for number in range(COUNT)
@@ -65,7 +65,7 @@ def check_written(written: Written, records: list[Record], lake: Path) -> None:
     assert found == Counter(range(COUNT))
 
 
-def test_times_in_disorder_go_to_the_files_of_their_days(scattered: tuple[Path, list[Record]], tmp_path: Path) -> None:
+def test_unordered_times_go_to_the_files_of_their_days(scattered: tuple[Path, list[Record]], tmp_path: Path) -> None:
     root, records = scattered
     written = write_piece(order_of(root, tmp_path), files=QuickFiles())
 
@@ -75,10 +75,10 @@ def test_times_in_disorder_go_to_the_files_of_their_days(scattered: tuple[Path, 
     )
 
 
-def test_few_files_stand_open_and_little_is_held_however_many_days_there_are(
+def test_many_days_open_few_files_and_buffer_little(
     scattered: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a day that comes back after its file was closed has another one, and no record goes astray."""
+    """Goal: a day that occurs again after its file was closed gets another file, and no record is lost."""
     monkeypatch.setattr(parquet, "MAX_OPEN", 7)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 11)
     monkeypatch.setattr(parquet, "BUFFER_BYTES", 300)
@@ -95,7 +95,7 @@ def test_few_files_stand_open_and_little_is_held_however_many_days_there_are(
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, NotAccessible)])
 @pytest.mark.parametrize("method", ["write", "sync", "open", "make_directory"])
 @pytest.mark.parametrize("at", [1, 5])
-def test_a_disk_that_fails_is_told_and_nothing_is_left(
+def test_disk_error_is_reported_and_leaves_no_file(
     scattered: tuple[Path, list[Record]], tmp_path: Path, number: int, kind: type[Exception], method: str, at: int
 ) -> None:
     root, _ = scattered

@@ -1,4 +1,4 @@
-"""The lake's jobs over topics whose offsets have gaps: compacted ones, and archives, also those that declare some."""
+"""Lake jobs over topics with offset gaps: compacted topics, and archives, some with declared gaps."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SEGMENT_BYTES = 2000
 AT = TopicPartition("orders", 0)
 
 
-def put(store: Store, count: int, *, keys: int) -> None:
-    """Append keyed records, one batch each, of which later ones replace earlier ones."""
+def append_keyed(store: Store, count: int, *, keys: int) -> None:
+    """Append keyed records, one batch each; later records replace earlier ones."""
     with store._table.writing(AT) as log:
         for number in range(log.log_end_offset, log.log_end_offset + count):
             key = b"k%d" % (number * 7 % keys)
@@ -33,10 +33,10 @@ def put(store: Store, count: int, *, keys: int) -> None:
 
 @pytest.fixture
 def compacted(tmp_path: Path) -> Iterator[Store]:
-    """A store that is open, with a topic of which compaction has left out many offsets."""
+    """An open store with a topic from which compaction has removed many offsets."""
     with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact"})
-        put(store, 300, keys=90)
+        append_keyed(store, 300, keys=90)
         store.compact("orders")
         yield store
 
@@ -46,8 +46,8 @@ def offsets_of(rows: list[tuple[Any, ...]]) -> list[int]:
 
 
 @pytest.mark.id("lake-of-a-compacted-topic")
-def test_a_compacted_topic_becomes_a_lake_without_loss(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
-    """Goal: what compaction left out is no gap and no loss, before and after more is compacted."""
+def test_compacted_topic_is_copied_without_loss(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
+    """Goal: offsets removed by compaction are not a gap or a loss, before and after another compaction."""
     lake, path = tmp_path / "lake", compacted.path
     assert 0 < len(source_rows(spark, path)) < 300
     done = copied(spark, path, lake)["orders", 0]
@@ -55,14 +55,14 @@ def test_a_compacted_topic_becomes_a_lake_without_loss(spark: SparkSession, comp
     check_lake(lake)
     assert lake_rows(spark, path, lake) == source_rows(spark, path)
     before = source_rows(spark, path)
-    put(compacted, 300, keys=140)
+    append_keyed(compacted, 300, keys=140)
     compacted.compact("orders")
     again = copied(spark, path, lake)["orders", 0]
     assert again.lost_offsets == 0
     check_lake(lake)
     (covered,) = manifest_of(lake).partitions[AT].ranges
     assert covered[0] == 0
-    # The lake keeps what it has, and has of what came since what compaction has left.
+    # The lake keeps its records, and gets those of the later records that compaction has kept.
     ours, theirs = lake_rows(spark, path, lake), source_rows(spark, path)
     assert set(offsets_of(theirs)) <= set(offsets_of(ours))
     assert [row for row in ours if row[2] in set(offsets_of(theirs))] == theirs
@@ -70,7 +70,7 @@ def test_a_compacted_topic_becomes_a_lake_without_loss(spark: SparkSession, comp
     assert len(set(offsets_of(ours))) == len(ours)
 
 
-def test_figures_of_a_compacted_topic_count_what_is_there(spark: SparkSession, compacted: Store) -> None:
+def test_stats_of_compacted_topic_count_existing_records(spark: SparkSession, compacted: Store) -> None:
     (row,) = jobs.stats(spark, compacted.path, progress=False).collect()
     records = list(compacted.log("orders", 0).scan())
     assert (row.records, row.high_watermark) == (len(records), 300)
@@ -78,7 +78,7 @@ def test_figures_of_a_compacted_topic_count_what_is_there(spark: SparkSession, c
 
 
 @pytest.mark.id("lake-of-an-archive")
-def test_an_archive_becomes_a_lake_of_the_same_rows(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
+def test_lake_of_an_archive_has_the_same_rows(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
     archive, lake = tmp_path / "archive", tmp_path / "lake"
     compacted.archive(archive)
     done = copied(spark, archive, lake)["orders", 0]
@@ -88,25 +88,25 @@ def test_an_archive_becomes_a_lake_of_the_same_rows(spark: SparkSession, compact
         expected = [(record.offset, record.key, record.value) for record in cold.log("orders", 0).scan()]
     rows = [(row.offset, bytes(row.key), bytes(row.value)) for row in jobs.read_lake(spark, archive, lake).collect()]
     assert sorted(rows) == expected
-    # All segments of an archive are sealed: the lake alone has every row.
+    # All segments of an archive are sealed, so the lake has every row.
     assert lake_rows(spark, None, lake) == lake_rows(spark, archive, lake) == source_rows(spark, archive)
     by_address = jobs.to_lake(spark, f"file://{archive}", lake, progress=False).collect()
     assert [(row.records, row.lost_offsets) for row in by_address] == [(0, 0)]
-    # The store goes on with the lake that its archive began.
-    put(compacted, 100, keys=90)
+    # The store continues the lake of its archive.
+    append_keyed(compacted, 100, keys=90)
     assert copied(spark, compacted.path, lake)["orders", 0].lost_offsets == 0
     check_lake(lake)
     (row,) = jobs.stats(spark, archive, progress=False).collect()
     assert row.records == len(expected)
 
 
-def test_gaps_that_an_archive_declares_are_passed_by_the_lake(spark: SparkSession, tmp_path: Path) -> None:
+def test_lake_skips_declared_gaps_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
     archive, lake = tmp_path / "archive", tmp_path / "lake"
     with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=1)
-        put(store, 100, keys=50)
+        append_keyed(store, 100, keys=50)
         store.archive(archive)
-        put(store, 100, keys=50)
+        append_keyed(store, 100, keys=50)
         with store._table.writing(AT) as log:
             log.delete_before(150)
         store.archive(archive, allow_gaps=True)
@@ -120,7 +120,7 @@ def test_gaps_that_an_archive_declares_are_passed_by_the_lake(spark: SparkSessio
     assert row.records == len(there)
 
 
-def test_what_an_archive_holds_is_imported_into_a_topic(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
+def test_archive_is_imported_into_a_topic(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
     archive, target = tmp_path / "archive", tmp_path / "target"
     compacted.archive(archive)
     with open_store(target) as store:

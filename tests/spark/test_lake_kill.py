@@ -1,4 +1,4 @@
-"""`to_lake` is killed with all its processes: the lake is as before or as after, and the next run goes on."""
+"""Kills of `to_lake` with all its processes: the lake is as before or after the job, and the next run continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.workbench import append, make_store, numbered
 from store.workbench import open_store
 
 HERE = Path(__file__).resolve().parent
-# What a driver needs on a slow and busy machine; only one that hangs takes so long.
+# More than a driver needs on a slow and busy machine.
 PATIENCE_S = 300
 
 _DRIVER = """
@@ -28,17 +28,17 @@ config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.dri
 with session("a lake", master="local[2]", config=config) as spark:
     jobs.to_lake(spark, sys.argv[1], sys.argv[2], file_bytes=1000, progress=False)
 """
-# Where, and how many commits the lake has afterwards, whose first one is its empty manifest. The directory is synced
-# before it is read, and for each of the two manifests.
+# The call to kill at, and the number of commits in the lake afterwards; the first commit is the empty manifest. The
+# directory is synced before it is read, and for each of the two manifests.
 KILLS = {
-    "when the first manifest of an empty lake is about to appear": ("rename _seeklog/manifest 1", None),
-    "in a task, with some files written": ("sync .parquet. 3", 0),
-    "when some files have their names": ("rename .parquet 5", 0),
-    "when all files have their names, but no manifest has them": ("rename _seeklog/manifest 2", 0),
-    "when the manifest has its name": ("sync_directory _seeklog 3", 1),
+    "before the first manifest of an empty lake": ("rename _seeklog/manifest 1", None),
+    "in a task, after some files": ("sync .parquet. 3", 0),
+    "after some files are renamed": ("rename .parquet 5", 0),
+    "after all files are renamed, before the manifest": ("rename _seeklog/manifest 2", 0),
+    "after the manifest is renamed": ("sync_directory _seeklog 3", 1),
 }
-# Each kill is a driver of its own. These are those before and after the lake is another one.
-QUICK = {"when all files have their names, but no manifest has them", "when the manifest has its name"}
+# Each kill starts a driver. The quick ones are those before and after the commit.
+QUICK = {"after all files are renamed, before the manifest", "after the manifest is renamed"}
 
 
 def run_killed(store: Path, lake: Path, kill: str) -> int:
@@ -61,7 +61,7 @@ def run_killed(store: Path, lake: Path, kill: str) -> int:
 @pytest.mark.parametrize(
     "when", [when if when in QUICK else pytest.param(when, marks=pytest.mark.slow) for when in KILLS]
 )
-def test_a_kill_leaves_the_lake_as_before_or_as_after_and_the_next_run_goes_on(
+def test_kill_leaves_lake_before_or_after_and_next_run_continues(
     spark: SparkSession, tmp_path: Path, when: str
 ) -> None:
     kill, commit = KILLS[when]

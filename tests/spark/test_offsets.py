@@ -1,4 +1,4 @@
-"""Where a read begins and ends, partition by partition, as Spark's Kafka source would have it."""
+"""The start and end offsets of a read in each partition, as in Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topic a with 100 and 50 records, a second apart; b with 10; and one that is empty."""
+    """Topic a with 100 and 50 records, a second apart; b with 10; and an empty one."""
     return make_store(tmp_path_factory.mktemp("offsets") / "store", {"a": [100, 50], "b": [10], "empty": [0]})
 
 
@@ -46,8 +46,8 @@ def store(path: Path) -> Iterator[Store]:
         yield store
 
 
-def ranges(store: Store, clock: FakeClock | None = None, **words: str) -> dict[TopicPartition, tuple[int, int]]:
-    options = parse_read_options({"path": str(store.path), "subscribe": "a", **words})
+def ranges(store: Store, clock: FakeClock | None = None, **settings: str) -> dict[TopicPartition, tuple[int, int]]:
+    options = parse_read_options({"path": str(store.path), "subscribe": "a", **settings})
     return {one.partition: (one.start, one.stop) for one in batch_ranges(store, options, clock=clock)}
 
 
@@ -61,7 +61,7 @@ def test_offsets_are_written_as_kafka_writes_them_in_order() -> None:
     assert encode_offsets({}) == {}
 
 
-def test_offsets_come_back_as_they_went() -> None:
+def test_encoded_offsets_decode_to_the_same() -> None:
     offsets = {TopicPartition("t", number): number * 7 for number in range(12)}
 
     assert decode_offsets(json.loads(json.dumps(encode_offsets(offsets)))) == offsets
@@ -87,7 +87,7 @@ def test_partitions_are_found_in_order(store: Store, choice: Choice, found: list
     assert list(find_bounds(store, choice)) == found
 
 
-def test_bounds_tell_what_can_be_read(store: Store) -> None:
+def test_bounds_are_the_readable_offsets(store: Store) -> None:
     bounds = find_bounds(store, Choice(topics=("a",)))
 
     assert bounds[A0][:2] == (0, 100)
@@ -96,17 +96,17 @@ def test_bounds_tell_what_can_be_read(store: Store) -> None:
 
 
 @pytest.mark.parametrize("choice", [Choice(topics=("a", "none")), Choice(partitions=(TopicPartition("none", 0),))])
-def test_a_topic_that_is_named_must_be_there(store: Store, choice: Choice) -> None:
+def test_named_topic_must_exist(store: Store, choice: Choice) -> None:
     with pytest.raises(TopicNotFound, match="none"):
         find_bounds(store, choice)
 
 
-def test_a_partition_that_is_named_must_be_there(store: Store) -> None:
+def test_named_partition_must_exist(store: Store) -> None:
     with pytest.raises(TopicNotFound, match="topic 'a' has no partition 2; it has 0, 1"):
         find_bounds(store, Choice(partitions=(TopicPartition("a", 2),)))
 
 
-def test_kafkas_own_topics_are_read_only_when_they_are_named(tmp_path: Path) -> None:
+def test_internal_topics_are_read_only_by_name(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("a", partitions=1)
         append(store, "a", numbered(1))
@@ -121,14 +121,14 @@ def test_kafkas_own_topics_are_read_only_when_they_are_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("settings", "expected"),
     [
         ({}, {A0: (0, 100), A1: (0, 50)}),
         ({"startingOffsets": "-30"}, {A0: (70, 100), A1: (20, 50)}),
         ({"startingOffsets": "-70"}, {A0: (30, 100), A1: (0, 50)}),
         ({"endingOffsets": "-30"}, {A0: (0, 70), A1: (0, 20)}),
         ({"startingOffsets": "-30", "endingOffsets": "-20"}, {A0: (70, 80), A1: (20, 30)}),
-        # What is not named has the default.
+        # Partitions that are not named have the default.
         *(
             ({f"{side}Offsets{how}": none}, {A0: (0, 100), A1: (0, 50)})
             for side in ("starting", "ending")
@@ -139,7 +139,7 @@ def test_kafkas_own_topics_are_read_only_when_they_are_named(tmp_path: Path) -> 
         ({"startingOffsets": '{"a": {"0": -2, "1": 49}}'}, {A0: (0, 100), A1: (49, 50)}),
         ({"endingOffsets": '{"a": {"0": 5}}'}, {A0: (0, 5), A1: (0, 50)}),
         ({"endingOffsets": '{"a": {"0": -1, "1": 0}}'}, {A0: (0, 100)}),
-        # A start at the end is a range without records, and none is planned.
+        # A start at the end is an empty range, which is left out.
         ({"startingOffsets": '{"a": {"0": 100}}'}, {A1: (0, 50)}),
         ({"startingTimestamp": str(START_MS + 20_000)}, {A0: (20, 100), A1: (20, 50)}),
         ({"startingTimestamp": str(START_MS + 19_001)}, {A0: (20, 100), A1: (20, 50)}),
@@ -165,16 +165,16 @@ def test_kafkas_own_topics_are_read_only_when_they_are_named(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_batch_reads_from_its_start_to_its_end(
-    store: Store, words: dict[str, str], expected: dict[TopicPartition, tuple[int, int]]
+def test_batch_reads_from_start_to_end(
+    store: Store, settings: dict[str, str], expected: dict[TopicPartition, tuple[int, int]]
 ) -> None:
-    assert ranges(store, **words) == expected
+    assert ranges(store, **settings) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("settings", "expected"),
     [
-        # The clock stands 100 seconds after the first record.
+        # The clock is 100 seconds after the first record.
         ({"startingOffsets": "-30s"}, {A0: (70, 100)}),
         ({"startingTimestamp": "-80 seconds"}, {A0: (20, 100), A1: (20, 50)}),
         ({"startingTimestamp": "-1 week"}, {A0: (0, 100), A1: (0, 50)}),
@@ -183,12 +183,12 @@ def test_a_batch_reads_from_its_start_to_its_end(
     ],
 )
 def test_a_relative_time_counts_back_from_now(
-    store: Store, words: dict[str, str], expected: dict[TopicPartition, tuple[int, int]]
+    store: Store, settings: dict[str, str], expected: dict[TopicPartition, tuple[int, int]]
 ) -> None:
-    assert ranges(store, clock=FakeClock(START_MS + 100_000), **words) == expected
+    assert ranges(store, clock=FakeClock(START_MS + 100_000), **settings) == expected
 
 
-def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_partition(store: Store) -> None:
+def test_start_after_the_last_timestamp_is_refused(store: Store) -> None:
     with pytest.raises(InvalidConfig) as caught:
         ranges(store, startingTimestamp=str(START_MS + 70_000))
 
@@ -199,7 +199,7 @@ def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_
     )
 
 
-def test_a_relative_time_is_strict_only_where_that_is_asked_for(store: Store) -> None:
+def test_relative_start_is_strict_only_on_request(store: Store) -> None:
     with pytest.raises(InvalidConfig, match="no record of a-1"):
         ranges(
             store,
@@ -210,7 +210,7 @@ def test_a_relative_time_is_strict_only_where_that_is_asked_for(store: Store) ->
 
 
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         {"startingOffsets": '{"a": {"0": 50}}', "endingOffsets": '{"a": {"0": 40}}'},
         {"startingOffsets": '{"a": {"0": 101}}'},
@@ -218,9 +218,9 @@ def test_a_relative_time_is_strict_only_where_that_is_asked_for(store: Store) ->
         {"startingTimestamp": str(START_MS + 30_000), "endingTimestamp": str(START_MS + 20_000)},
     ],
 )
-def test_a_start_behind_the_end_is_refused(store: Store, words: dict[str, str]) -> None:
+def test_start_after_end_is_refused(store: Store, settings: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig, match=r"\[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET\] a-0 "):
-        ranges(store, **words)
+        ranges(store, **settings)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_an_empty_topic_has_nothing_to_read(store: Store) -> None:
     assert batch_ranges(store, options) == []
 
 
-def test_what_a_batch_reads_carries_the_id_of_its_topic(store: Store) -> None:
-    """A plan compares it with the segments that it finds: the topic may have been recreated meanwhile."""
+def test_range_has_the_id_of_its_topic(store: Store) -> None:
+    """Planning compares the id with that of the segments: the topic may have been recreated meanwhile."""
     options = parse_read_options({"path": str(store.path), "subscribe": "a"})
     ranges = batch_ranges(store, options)
 
@@ -263,7 +263,7 @@ def shortened(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def test_a_start_that_retention_has_overtaken_is_a_loss_that_says_how_much(shortened: Store) -> None:
+def test_start_deleted_by_retention_is_a_counted_loss(shortened: Store) -> None:
     with pytest.raises(DataLoss) as caught:
         ranges(shortened, startingOffsets='{"a": {"0": 10}}')
 
@@ -275,7 +275,7 @@ def test_a_start_that_retention_has_overtaken_is_a_loss_that_says_how_much(short
     )
 
 
-def test_without_fail_on_data_loss_the_start_moves_and_one_warning_counts(
+def test_without_fail_on_data_loss_start_moves_with_one_warning(
     shortened: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "seeklog"):
@@ -289,12 +289,12 @@ def test_without_fail_on_data_loss_the_start_moves_and_one_warning_counts(
     )
 
 
-def test_a_range_that_is_gone_altogether_has_no_records(shortened: Store) -> None:
-    words = {"startingOffsets": '{"a": {"0": 10}}', "endingOffsets": '{"a": {"0": 20}}'}
+def test_deleted_range_has_no_records(shortened: Store) -> None:
+    settings = {"startingOffsets": '{"a": {"0": 10}}', "endingOffsets": '{"a": {"0": 20}}'}
 
     with pytest.raises(DataLoss, match="10 offsets are missing"):
-        ranges(shortened, **words)
-    assert ranges(shortened, **words, failOnDataLoss="false") == {}
+        ranges(shortened, **settings)
+    assert ranges(shortened, **settings, failOnDataLoss="false") == {}
 
 
 def test_an_earliest_start_loses_nothing(shortened: Store) -> None:
@@ -303,19 +303,19 @@ def test_an_earliest_start_loses_nothing(shortened: Store) -> None:
     assert ranges(shortened, startingOffsets="-1000") == {A0: (30, 100)}
 
 
-def test_an_end_that_is_not_written_yet_is_a_loss(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    words = {"endingOffsets": '{"a": {"0": 120}}'}
+def test_end_above_high_watermark_is_a_loss(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"endingOffsets": '{"a": {"0": 120}}'}
 
     with pytest.raises(DataLoss, match=r"COULD_NOT_READ_OFFSET_RANGE\] a-0 .*high watermark is 100; 20 offsets"):
-        ranges(store, **words)
-    assert ranges(store, **words, failOnDataLoss="false") == {A0: (0, 100), A1: (0, 50)}
+        ranges(store, **settings)
+    assert ranges(store, **settings, failOnDataLoss="false") == {A0: (0, 100), A1: (0, 50)}
 
 
 @pytest.mark.parametrize(
     ("start", "stop", "kept"),
     [(0, 100, (10, 90)), (10, 90, (10, 90)), (0, 5, (5, 5)), (95, 99, (95, 95)), (0, 0, (0, 0)), (90, 90, (90, 90))],
 )
-def test_what_is_kept_of_a_range_lies_in_it(start: int, stop: int, kept: tuple[int, int]) -> None:
+def test_kept_range_is_within_range(start: int, stop: int, kept: tuple[int, int]) -> None:
     report = partial(report_loss, fail=False)
     assert kept_range(Range(A0, start, stop), Bounds(10, 90, ""), report=report)[1:3] == kept
 
@@ -323,12 +323,12 @@ def test_what_is_kept_of_a_range_lies_in_it(start: int, stop: int, kept: tuple[i
 # ---------------------------------------------------------------- a stream's ends
 
 
-def test_a_stream_begins_at_the_end_unless_told_otherwise(store: Store) -> None:
+def test_stream_starts_at_the_end_by_default(store: Store) -> None:
     bounds = find_bounds(store, Choice(topics=("a",)))
     base = {"path": str(store.path), "subscribe": "a"}
 
     assert start_offsets(store, bounds, parse_stream_options(base)) == {A0: 100, A1: 50}
-    # A partition that the offsets do not name begins where all would.
+    # A partition that the offsets do not name has the default start.
     some = parse_stream_options({**base, "startingOffsets": '{"a": {"0": 7}}'})
     assert start_offsets(store, bounds, some) == {A0: 7, A1: 50}
     assert end_offsets(store, bounds, some) == {}
@@ -336,8 +336,8 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(store: Store) -> None:
     assert end_offsets(store, bounds, ended) == {A0: 700, A1: 50}
 
 
-def test_a_time_is_looked_up_below_the_bounds_only(tmp_path: Path) -> None:
-    """Records that came after the bounds were taken would give an end above the high watermark that was promised."""
+def test_time_lookup_stays_within_bounds(tmp_path: Path) -> None:
+    """Records appended after the bounds were read would give an end above their high watermark."""
     with open_store(tmp_path / "store") as store:
         store.create_topic("a", partitions=1)
         append(store, "a", numbered(10))

@@ -1,4 +1,4 @@
-"""Every option that is wrong, unknown, missing or at odds with another one is refused in one line that names it."""
+"""Wrong, unknown, missing, and contradicting options are refused with a one-line error that names them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_stream_has_the_defaults_of_sparks_kafka_source() -> None:
     assert options.fail_on_data_loss
 
 
-def test_names_of_options_are_told_by_their_letters_alone() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parse_read_options({"PATH": "/store", "subscribepattern": "a.*", "INCLUDEHEADERS": "TRUE"})
 
     assert options.columns == COLUMNS
@@ -66,7 +66,7 @@ def test_names_of_options_are_told_by_their_letters_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("settings", "point"),
     [
         ({"startingOffsets": "earliest"}, Earliest("startingOffsets")),
         ({"startingOffsets": "EARLIEST"}, Earliest("startingOffsets")),
@@ -98,13 +98,13 @@ def test_names_of_options_are_told_by_their_letters_alone() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_start_is_said_in_many_ways(words: dict[str, str], place: object) -> None:
-    assert read(**words).start == place
-    assert stream(**words).start == place
+def test_start_has_many_forms(settings: dict[str, str], point: object) -> None:
+    assert read(**settings).start == point
+    assert stream(**settings).start == point
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("settings", "point"),
     [
         ({"endingOffsets": "latest"}, Latest("endingOffsets")),
         ({"endingOffsets": "-5"}, LastOffsets("endingOffsets", 5)),
@@ -116,18 +116,18 @@ def test_a_start_is_said_in_many_ways(words: dict[str, str], place: object) -> N
         ),
     ],
 )  # fmt: skip
-def test_an_end_is_said_as_a_start_is_and_streams_have_one_too(words: dict[str, str], place: object) -> None:
-    assert read(**words).end == place
-    assert stream(**words).end == place
+def test_end_has_the_forms_of_a_start_for_streams_too(settings: dict[str, str], point: object) -> None:
+    assert read(**settings).end == point
+    assert stream(**settings).end == point
 
 
-def test_a_stream_may_begin_at_the_end() -> None:
+def test_stream_may_start_at_the_end() -> None:
     assert stream(startingOffsets="latest").start == Latest("startingOffsets")
     assert stream(startingOffsets='{"orders": {"0": -1}}').start == AtOffsets("startingOffsets", {AT("orders", 0): -1})
 
 
 @pytest.mark.parametrize(
-    ("words", "choice"),
+    ("settings", "choice"),
     [
         ({"subscribe": " orders , refunds "}, Choice(topics=("orders", "refunds"))),
         ({"subscribe": "refunds,orders"}, Choice(topics=("orders", "refunds"))),
@@ -135,12 +135,12 @@ def test_a_stream_may_begin_at_the_end() -> None:
         ({"assign": '{"b": [1, 0], "a": [3]}'}, Choice(partitions=(AT("a", 3), AT("b", 0), AT("b", 1)))),
     ],
 )
-def test_partitions_are_chosen_in_three_ways(words: dict[str, str], choice: Choice) -> None:
-    assert parse_read_options({"path": "/store", **words}).choice == choice
+def test_partitions_are_chosen_in_three_ways(settings: dict[str, str], choice: Choice) -> None:
+    assert parse_read_options({"path": "/store", **settings}).choice == choice
 
 
 @pytest.mark.parametrize(
-    ("words", "columns"),
+    ("settings", "columns"),
     [
         ({}, COLUMNS[:-1]),
         ({"includeHeaders": "true"}, COLUMNS),
@@ -149,10 +149,10 @@ def test_partitions_are_chosen_in_three_ways(words: dict[str, str], choice: Choi
         ({"columns": "headers", "includeHeaders": "true"}, ("headers",)),
     ],
 )
-def test_columns_have_the_requested_order(words: dict[str, str], columns: tuple[str, ...]) -> None:
-    assert read(**words).columns == columns
-    assert stream(**words).columns == columns
-    assert parse_columns({**BASE, **words, "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"}) == columns
+def test_columns_have_the_requested_order(settings: dict[str, str], columns: tuple[str, ...]) -> None:
+    assert read(**settings).columns == columns
+    assert stream(**settings).columns == columns
+    assert parse_columns({**BASE, **settings, "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"}) == columns
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_time_spans_have_units(text: str, milliseconds: int) -> None:
     assert stream(minOffsetsPerTrigger="5", maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
 
 
-def test_a_group_may_be_named_as_kafka_names_it() -> None:
+def test_group_may_be_set_by_kafkas_option() -> None:
     assert stream(groupId="g").group_id == "g"
     assert stream(**{"kafka.group.id": "g"}).group_id == "g"
     assert stream(**{"kafka.group.id": "g"}, groupId="g").group_id == "g"
@@ -189,25 +189,25 @@ def test_a_group_may_be_named_as_kafka_names_it() -> None:
         ("c:lon", "c:lon"),
     ],
 )
-def test_a_local_address_is_a_path(given: str, path: str) -> None:
+def test_file_url_is_a_path(given: str, path: str) -> None:
     assert store_path(OptionMap({"path": given}, known=["path"])) == path
 
 
-def test_a_url_is_read_with_options_that_are_not_shown() -> None:
-    words = {"path": "s3://bucket/store", "storageOptions": '{"key": "k", "secret": "hunter2"}'}
-    for options in (read(**words), stream(**words), parse_table_options({**words, "table": "offsets"})):
+def test_storage_options_of_a_url_are_not_in_repr() -> None:
+    settings = {"path": "s3://bucket/store", "storageOptions": '{"key": "k", "secret": "hunter2"}'}
+    for options in (read(**settings), stream(**settings), parse_table_options({**settings, "table": "offsets"})):
         assert options.path == "s3://bucket/store"
         assert options.storage_options == {"key": "k", "secret": "hunter2"}
         assert "hunter2" not in repr(options)
 
 
-def test_options_of_a_storage_are_not_repeated_in_an_error() -> None:
+def test_storage_options_are_not_in_errors() -> None:
     with pytest.raises(InvalidConfig) as caught:
         read(path="s3://bucket/store", storageOptions='{"secret": "hunter2"')
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_stream_of_a_url_has_no_group() -> None:
+def test_stream_from_a_url_cannot_have_a_group() -> None:
     with pytest.raises(InvalidConfig, match="groupId commits offsets"):
         stream(path="s3://bucket/store", groupId="g")
 
@@ -226,7 +226,7 @@ WRONG_IN_BOTH = [
     ({"subscribe": "  "}, "option subscribe is \"  \", but must be a text that is not blank"),
     ({"assign": '{"a": [0]}'}, "options assign and subscribe both select what to read; set one of them"),
     ({"subscribePattern": "a"}, "options subscribe and subscribePattern both select what to read"),
-    # Where to begin and to end.
+    # Where to start and to end.
     ({"startingOffsets": "first"}, 'option startingOffsets is "first", but must be earliest, latest, JSON such as'),
     ({"startingOffsets": "5"}, 'option startingOffsets is "5"'),
     ({"startingOffsets": "-5 parsecs"}, "a minus and a time span"),
@@ -263,7 +263,7 @@ WRONG_IN_BOTH = [
     ({"columns": "offset", "includeHeaders": "true"}, "columns lacks headers"),
     ({"columns": "headers", "includeHeaders": "false"}, "columns has headers"),
     ({"failOnDataLoss": "1"}, "option failOnDataLoss"),
-    # Words that nobody knows, and those of a broker.
+    # Unknown options, and those of a broker.
     ({"startingOffset": "earliest"}, "unknown option startingoffset; did you mean startingOffsets?"),
     ({"xyzzy": "1"}, "unknown option xyzzy; known options: "),
     ({"topic": "orders"}, "option topic has no effect here: it selects the topic of a write; use subscribe"),
@@ -277,11 +277,11 @@ WRONG_IN_BOTH = [
 
 
 @pytest.mark.parametrize("parse", [parse_read_options, parse_stream_options], ids=["batch", "stream"])
-@pytest.mark.parametrize(("words", "message"), WRONG_IN_BOTH, ids=[str(words) for words, _ in WRONG_IN_BOTH])
-def test_a_wrong_option_is_named_in_one_line(parse: object, words: dict[str, str], message: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), WRONG_IN_BOTH, ids=[str(settings) for settings, _ in WRONG_IN_BOTH])
+def test_invalid_option_error_is_one_line(parse: object, settings: dict[str, str], message: str) -> None:
     assert callable(parse)
     with pytest.raises(InvalidConfig) as caught:
-        parse({**BASE, **words})
+        parse({**BASE, **settings})
 
     text = str(caught.value)
     assert message in text
@@ -303,20 +303,20 @@ def test_a_wrong_option_is_named_in_one_line(parse: object, words: dict[str, str
         ({"path": "/store", "subscribePattern": "a("}, 'subscribePattern is "a(", not a regular expression'),
     ],
 )
-def test_what_to_read_must_be_said(options: dict[str, str], message: str) -> None:
+def test_partitions_to_read_must_be_selected(options: dict[str, str], message: str) -> None:
     for parse in (parse_read_options, parse_stream_options):
         with pytest.raises(InvalidConfig) as caught:
             parse(options)
         assert message in str(caught.value)
 
 
-def test_a_name_that_no_topic_can_have_is_refused() -> None:
+def test_invalid_topic_name_is_refused() -> None:
     with pytest.raises(InvalidName):
         read(subscribe="orders/0")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"startingOffsets": "latest"}, "option startingOffsets is latest, and a batch that starts at the end"),
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "a batch cannot start at -1"),
@@ -328,16 +328,16 @@ def test_a_name_that_no_topic_can_have_is_refused() -> None:
         ({"kafka.group.id": "g"}, "it applies to streams only"),
     ],
 )
-def test_what_is_for_streams_is_refused_for_a_batch(words: dict[str, str], message: str) -> None:
+def test_batch_refuses_options_of_streams(settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        read(**words)
+        read(**settings)
     assert message in str(caught.value)
-    if "startingOffsets" not in words and "maxTriggerDelay" not in words:
-        stream(**words)
+    if "startingOffsets" not in settings and "maxTriggerDelay" not in settings:
+        stream(**settings)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is 6, more than"),
         ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger"),
@@ -348,29 +348,29 @@ def test_what_is_for_streams_is_refused_for_a_batch(words: dict[str, str], messa
         ({"table": "offsets"}, "a metadata table cannot be streamed"),
     ],
 )
-def test_what_contradicts_itself_in_a_stream_is_refused(words: dict[str, str], message: str) -> None:
+def test_contradicting_stream_options_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        stream(**words)
+        stream(**settings)
     assert message in str(caught.value)
 
 
 # ---------------------------------------------------------------- metadata tables
 
 
-def test_a_table_needs_no_topic() -> None:
+def test_table_needs_no_topic() -> None:
     options = parse_table_options({"path": "/store", "table": "SEGMENTS"})
 
     assert (options.path, options.table, options.choice) == ("/store", "segments", Choice())
     assert parse_table_options({**BASE, "table": "groups"}).choice == Choice(topics=("orders",))
 
 
-def test_the_table_of_records_is_the_read_itself() -> None:
+def test_table_records_is_a_plain_read() -> None:
     assert not wants_table({**BASE, "table": "records"})
     assert read(table="records").columns == COLUMNS[:-1]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"table": "segment"}, 'option table is "segment", but must be records or segments or batches'),
         ({"table": "offsets", "startingOffsets": "earliest"}, "option startingOffsets has no effect"),
@@ -378,10 +378,10 @@ def test_the_table_of_records_is_the_read_itself() -> None:
         ({"table": "offsets", "colums": "a"}, "unknown option colums"),
     ],
 )  # fmt: skip
-def test_a_table_refuses_what_is_about_records(words: dict[str, str], message: str) -> None:
-    assert wants_table(words)
+def test_table_refuses_options_of_records(settings: dict[str, str], message: str) -> None:
+    assert wants_table(settings)
     with pytest.raises(InvalidConfig) as caught:
-        parse_table_options({**BASE, **words})
+        parse_table_options({**BASE, **settings})
     assert message in str(caught.value)
 
 

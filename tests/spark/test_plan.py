@@ -1,4 +1,4 @@
-"""Splits: every offset once, cut where batches begin, neither too small nor too large, and complete in themselves."""
+"""Splits: every offset once, cut at batch boundaries, of even size, and complete for their task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OFFSETS = arrow_schema(pick(RECORD_SCHEMA, ["topic", "partition", "offset"]))
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One large partition of many segments, one of a single segment, one in compacted shape, and fifty tiny ones."""
+    """A large partition of many segments, one of a single segment, one that is compacted, and fifty tiny ones."""
     path = tmp_path_factory.mktemp("plan") / "store"
     with open_store(path, segment_bytes=60_000, index_interval_bytes=2000) as store:
         for topic, partitions in (("large", 1), ("small", 1), ("tiny", 50)):
@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-def test_a_topic_that_was_recreated_since_its_ranges_were_found_is_not_read_for_it(tmp_path: Path) -> None:
+def test_topic_recreated_before_planning_is_refused(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"orders": [20]})
     with open_store(path, read_only=True) as reader:
         ranges = full_ranges(find_bounds(reader, Choice(topics=("orders",))))
@@ -82,7 +82,7 @@ def pieces(splits: Sequence[Split]) -> list[Range]:
 
 
 def joined(parts: Sequence[Range]) -> list[Range]:
-    """Put parts that follow each other together again."""
+    """Join adjacent parts."""
     found: list[Range] = []
     for part in sorted(parts):
         if found and found[-1].partition == part.partition and found[-1].stop == part.start:
@@ -132,7 +132,7 @@ def test_a_large_partition_is_cut_where_batches_begin(store: Store, split_bytes:
     assert all(part.start % BATCH_RECORDS == 0 for part in pieces(splits))
 
 
-def test_the_splits_of_a_large_partition_are_about_as_large_as_asked_for(store: Store) -> None:
+def test_splits_of_a_large_partition_have_about_split_bytes(store: Store) -> None:
     (one,) = whole(store, "large")
     layout = Layout.of(store, one.partition)
     total = layout.size(one)
@@ -146,7 +146,7 @@ def test_the_splits_of_a_large_partition_are_about_as_large_as_asked_for(store: 
         assert 60_000 <= size <= 140_000
 
 
-def test_many_small_partitions_go_into_one_split(store: Store) -> None:
+def test_small_partitions_share_a_split(store: Store) -> None:
     splits = plan_splits(store, whole(store, "small", "tiny"))
 
     assert len(splits) == 1
@@ -154,13 +154,13 @@ def test_many_small_partitions_go_into_one_split(store: Store) -> None:
 
 
 def test_packing_stops_when_a_split_is_full(store: Store) -> None:
-    # A tiny partition costs little more than its opening.
+    # The cost of a tiny partition is that of opening it.
     splits = plan_splits(store, whole(store, "tiny"), split_bytes=10 * OPEN_COST + 100_000)
 
     assert [len(split.pieces) for split in splits] == [10, 10, 10, 10, 10]
 
 
-def test_tiny_segments_make_no_splits_of_their_own(store: Store) -> None:
+def test_tiny_segments_share_a_split(store: Store) -> None:
     assert store.log("large", 0).segment_count > 5
     assert len(plan_splits(store, whole(store, "large"))) == 1
 
@@ -168,28 +168,28 @@ def test_tiny_segments_make_no_splits_of_their_own(store: Store) -> None:
 @pytest.mark.parametrize(
     ("total", "cores", "splits"),
     [
-        (10 << 20, 8, 1),  # not worth more than one task
+        (10 << 20, 8, 1),  # not worth a second task
         (256 << 20, 2, 2),
-        (100 << 20, 2, 2),  # shared among the cores
-        (100 << 20, 64, 4),  # but each is worth its task
+        (100 << 20, 2, 2),  # divided among the cores
+        (100 << 20, 64, 4),  # but in splits of the minimum size
         (1 << 40, 2, 8192),
     ],
 )
-def test_a_log_is_shared_among_cores_in_splits_that_are_worth_a_task(total: int, cores: int, splits: int) -> None:
+def test_small_log_is_divided_among_cores_in_minimum_splits(total: int, cores: int, splits: int) -> None:
     target = _target(total, None, None, cores)
 
     assert MIN_SPLIT_BYTES <= target <= 128 << 20
     assert -(-total // target) == splits
 
 
-def test_a_huge_log_gets_larger_splits_and_not_more_of_them(store: Store) -> None:
+def test_huge_log_gets_larger_splits_not_more(store: Store) -> None:
     assert _target(1 << 50, None, None, 2) == (1 << 50) // 20_000
 
 
 # ---------------------------------------------------------------- Kafka's own words
 
 
-def test_min_partitions_cuts_even_inside_of_batches(store: Store) -> None:
+def test_min_partitions_cuts_inside_batches(store: Store) -> None:
     one = Range(TopicPartition("small", 0), 0, 5)
 
     splits = plan_splits(store, [one], min_partitions=5)
@@ -197,7 +197,7 @@ def test_min_partitions_cuts_even_inside_of_batches(store: Store) -> None:
     assert [rows(split) for split in splits] == [[("small", 0, number)] for number in range(5)]
 
 
-def test_min_partitions_cannot_make_more_splits_than_there_are_offsets(store: Store) -> None:
+def test_min_partitions_gives_at_most_one_split_per_offset(store: Store) -> None:
     splits = plan_splits(store, [Range(TopicPartition("small", 0), 0, 3)], min_partitions=50)
 
     assert [len(rows(split)) for split in splits] == [1, 1, 1]
@@ -229,7 +229,7 @@ def test_a_split_survives_pickling_and_is_small(store: Store) -> None:
         assert rows(pickle.loads(data)) == rows(split)
 
 
-def test_splits_together_read_what_the_log_holds(store: Store) -> None:
+def test_splits_together_read_the_whole_log(store: Store) -> None:
     splits = plan_splits(store, whole(store, "large", "small", "tiny"), split_bytes=33_333)
 
     found = [row for split in splits for row in rows(split)]
@@ -239,7 +239,7 @@ def test_splits_together_read_what_the_log_holds(store: Store) -> None:
 
 
 def test_a_task_opens_only_the_segments_of_its_split(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No directory is listed, no seal, index or checkpoint is read."""
+    """The task lists no directory and reads no seal, index, or checkpoint."""
     splits = plan_splits(store, whole(store, "large"), split_bytes=60_000)
     opened: list[str] = []
     listed: list[str] = []
@@ -261,7 +261,7 @@ def test_a_task_opens_only_the_segments_of_its_split(store: Store, monkeypatch: 
 
 
 @pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 699, 700, 1300, 1999])
-def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, start: int) -> None:
+def test_pinned_view_finds_any_offset_from_its_entry(store: Store, start: int) -> None:
     log = store.log("large", 0)
     pin = make_pin(log._source.view, start, start + 1)
 
@@ -273,8 +273,8 @@ def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, 
     assert record.offset == start
 
 
-def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
-    """An index is advice: an entry that its batch does not prove makes the task walk the segment."""
+def test_pin_with_wrong_entry_reads_correctly(store: Store) -> None:
+    """An index is advice: if an entry does not match its batch, the task scans the segment."""
     log = store.log("large", 0)
     pin = make_pin(log._source.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
     (split,) = plan_splits(store, [Range(TopicPartition("large", 0), 100, 200)])
@@ -283,7 +283,7 @@ def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
     assert [row[2] for row in rows(split)] == list(range(100, 200))
 
 
-def test_a_segment_that_goes_while_it_is_planned_is_left_to_the_task(tmp_path: Path) -> None:
+def test_segment_deleted_during_planning_is_left_to_the_task(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [300]}, segment_bytes=4000, index_interval_bytes=300)
     with open_store(path, read_only=True) as store:
         ranges = whole(store, "t")
@@ -297,10 +297,8 @@ def test_a_segment_that_goes_while_it_is_planned_is_left_to_the_task(tmp_path: P
     assert rows(splits[-1])[-1] == ("t", 0, 299)
 
 
-def test_what_retention_takes_between_the_ranges_and_the_plan_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Goal: a plan is made of the segments that are there by then, and says which offsets it does not have."""
+def test_offsets_deleted_before_planning_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: the plan has the existing segments, and reports the deleted offsets."""
     path = make_store(tmp_path / "store", {"t": [300], "u": [50]}, segment_bytes=4000)
     with open_store(path, read_only=True) as store:
         ranges = whole(store, "t", "u")
@@ -324,7 +322,7 @@ def test_what_retention_takes_between_the_ranges_and_the_plan_is_told(
 
 
 @pytest.mark.parametrize("most", [1, 100, 5000, 20_000, 300_000, 1 << 40])
-def test_a_cut_by_bytes_makes_progress_and_stays_near_the_amount(store: Store, most: int) -> None:
+def test_cut_by_bytes_progresses_and_stays_near_the_maximum(store: Store, most: int) -> None:
     one = Range(TopicPartition("large", 0), 0, 2000)
     layout = Layout.of(store, one.partition)
     cuts = [0]
@@ -334,12 +332,12 @@ def test_a_cut_by_bytes_makes_progress_and_stays_near_the_amount(store: Store, m
         cuts.append(stop)
 
     for start, stop in pairwise(cuts):
-        # Index entries stand every 2000 bytes of log, and a batch has about 1500.
+        # There is an index entry every 2000 bytes, and a batch has about 1500.
         assert layout.size(Range(one.partition, start, stop)) <= most + 8000
     assert all(cut % BATCH_RECORDS == 0 for cut in cuts[1:-1])
 
 
-def test_planning_reads_no_index_where_nothing_is_cut(store: Store, tmp_path: Path) -> None:
+def test_planning_without_a_cut_reads_no_index(store: Store, tmp_path: Path) -> None:
     path = make_store(tmp_path / "other", {"a": [500, 500]}, segment_bytes=5000)
     with open_store(path, read_only=True) as other:
         plan_splits(other, whole(other, "a"))

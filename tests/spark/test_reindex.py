@@ -1,4 +1,4 @@
-"""`jobs.reindex`: indexes become what the logs say, byte for byte; what is locked or damaged is left alone."""
+"""`jobs.reindex`: indexes are restored exactly; locked and damaged logs are not changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reindexed(spark: SparkSession, path: Path, **options: object) -> list[Row]:
 
 
 def contents(root: Path) -> Snapshot:
-    """Return all files but locks and watermarks, which every writer publishes anew."""
+    """Return all files except locks and watermarks, which every writer publishes again."""
     return {name: data for name, data in snapshot(root, locks=False).items() if not name.endswith(names.WATERMARK)}
 
 
@@ -50,7 +50,7 @@ def indexes(root: Path, partition: str) -> list[Path]:
     return sorted(path for path in (root / partition).iterdir() if path.suffix in INDEXES)
 
 
-def test_sound_indexes_stay_untouched(spark: SparkSession, store: Path) -> None:
+def test_good_indexes_are_unchanged(spark: SparkSession, store: Path) -> None:
     before = contents(store)
     times = {path: path.stat().st_mtime_ns for path in store.glob("*/*") if path.suffix in (*INDEXES, ".seal")}
 
@@ -62,8 +62,8 @@ def test_sound_indexes_stay_untouched(spark: SparkSession, store: Path) -> None:
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
 
-def test_indexes_that_are_gone_cut_or_wrong_are_restored_byte_for_byte(spark: SparkSession, store: Path) -> None:
-    """Goal: of every segment, the last one too, which recovery takes care of."""
+def test_missing_cut_and_wrong_indexes_are_restored_exactly(spark: SparkSession, store: Path) -> None:
+    """Goal: the indexes of every segment, including the last one, which recovery rebuilds."""
     before = contents(store)
     for number, path in enumerate(indexes(store, "orders-0")):
         match number % 3:
@@ -90,7 +90,7 @@ def test_indexes_that_are_gone_cut_or_wrong_are_restored_byte_for_byte(spark: Sp
 
 
 @pytest.mark.id("spark-reindex")
-def test_key_indexes_are_verified_and_rebuilt_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_existing_key_indexes_are_checked_and_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     root = make_store(
         tmp_path / "keyed", {"orders": [300]}, segment_bytes=4_000, index_interval_bytes=300, key_index="seal"
     )
@@ -116,7 +116,7 @@ def test_key_indexes_are_verified_and_rebuilt_where_they_are(spark: SparkSession
     assert jobs.verify(spark, root, progress=False).count() == 0
 
 
-def test_another_interval_makes_other_indexes_that_are_as_good(spark: SparkSession, store: Path) -> None:
+def test_indexes_with_another_interval_are_accepted(spark: SparkSession, store: Path) -> None:
     rows = reindexed(spark, store, config={"index.interval.bytes": 1000})
 
     assert {row.done for row in rows if row.segment == 0} == {"rebuilt"}
@@ -125,7 +125,7 @@ def test_another_interval_makes_other_indexes_that_are_as_good(spark: SparkSessi
         assert len(read(reading, "orders")) == 300
 
 
-def test_a_damaged_segment_is_left_as_it_is_and_told(spark: SparkSession, store: Path) -> None:
+def test_damaged_segment_is_reported_and_unchanged(spark: SparkSession, store: Path) -> None:
     logs = sorted((store / "orders-0").glob("*.log"))
     raw = bytearray(logs[1].read_bytes())
     raw[70] ^= 1
@@ -142,7 +142,7 @@ def test_a_damaged_segment_is_left_as_it_is_and_told(spark: SparkSession, store:
     assert {row.done for row in rows if row.partition == 0 and row is not damaged} == {"rebuilt"}
 
 
-def test_a_log_that_lost_what_was_promised_is_refused_and_told(spark: SparkSession, store: Path) -> None:
+def test_log_with_lost_records_is_refused(spark: SparkSession, store: Path) -> None:
     last = sorted((store / "orders-0").glob("*.log"))[-1]
     os.truncate(last, 10)
     before = contents(store / "orders-0")
@@ -155,7 +155,7 @@ def test_a_log_that_lost_what_was_promised_is_refused_and_told(spark: SparkSessi
     assert contents(store / "orders-0") == before
 
 
-def test_a_locked_partition_is_named_with_its_owner_before_anything_changes(spark: SparkSession, store: Path) -> None:
+def test_locked_partition_is_reported_before_any_change(spark: SparkSession, store: Path) -> None:
     for path in indexes(store, "orders-0"):
         path.unlink()
     before = contents(store)
@@ -168,7 +168,7 @@ def test_a_locked_partition_is_named_with_its_owner_before_anything_changes(spar
     assert contents(store) == before
 
 
-def test_only_what_is_asked_for_is_touched(spark: SparkSession, store: Path) -> None:
+def test_only_chosen_topics_change(spark: SparkSession, store: Path) -> None:
     before = contents(store)
     for partition in ("orders-0", "other-0"):
         for path in indexes(store, partition):
@@ -184,9 +184,7 @@ def test_only_what_is_asked_for_is_touched(spark: SparkSession, store: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["kafka-3.9.2-clean", "kafka-4.3.1-clean"])
-def test_a_brokers_indexes_are_restored_byte_for_byte_and_it_stays_a_brokers(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
+def test_broker_indexes_are_restored_exactly(spark: SparkSession, tmp_path: Path, name: str) -> None:
     root = unpack_broker(name, tmp_path)
     before = contents(root)
     own = sorted({path.parent.name.rsplit("-", 1)[0] for path in root.glob("*/*.log")} - {"__transaction_state"})
@@ -201,7 +199,7 @@ def test_a_brokers_indexes_are_restored_byte_for_byte_and_it_stays_a_brokers(
     assert contents(root) == before
 
 
-def test_a_directory_that_a_broker_runs_in_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_directory_of_a_running_broker_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     root = unpack_broker("kafka-4.3.1-clean", tmp_path)
     before = contents(root)
 
@@ -226,9 +224,9 @@ with builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").
 
 
 @pytest.mark.slow
-def test_a_job_that_was_killed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    """It is killed as soon as the first index is back. What tasks still write then is what would be written anyway."""
-    # A segment for each record, so that the job has something to do.
+def test_killed_job_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The job is killed after the first rebuilt index. Its tasks may still write others, with the same bytes."""
+    # One record per segment, to give the job work.
     config = LogConfig(segment_bytes=100, flush="os")
     with Log(tmp_path / "log", config=config, files=QuickFiles(), background=False) as log:
         for number in range(500):

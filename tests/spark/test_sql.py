@@ -1,4 +1,4 @@
-"""The data source from SQL: tables, temporary views, and options that a query gives."""
+"""The data source in SQL: tables, temporary views, and options of a query."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from store.workbench import open_store
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topic a with 30 and 20 records, b with 5; the path has a blank and a sign that addresses would escape."""
+    """Topic a with 30 and 20 records, b with 5; the path has a blank and a character that URLs escape."""
     return make_store(tmp_path_factory.mktemp("sql") / "the store 100%", {"a": [30, 20], "b": [5]})
 
 
 @pytest.fixture(autouse=True)
-def no_tables_left(spark: SparkSession) -> Iterator[None]:
+def drop_tables(spark: SparkSession) -> Iterator[None]:
     yield
     for table in spark.catalog.listTables():
         spark.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
@@ -38,7 +38,7 @@ def count(spark: SparkSession, query: str) -> int:
     return int(spark.sql(query).first()[0])
 
 
-def test_a_table_is_made_with_options(spark: SparkSession, path: Path) -> None:
+def test_table_is_created_with_options(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a', includeHeaders 'true')")
 
     assert spark.table("t").columns == RECORD_SCHEMA.fieldNames()
@@ -47,7 +47,7 @@ def test_a_table_is_made_with_options(spark: SparkSession, path: Path) -> None:
     assert spark.sql("SELECT DISTINCT topic FROM t").collect() == [("a",)]
 
 
-def test_a_table_is_made_with_a_location(spark: SparkSession, path: Path) -> None:
+def test_table_is_created_with_a_location(spark: SparkSession, path: Path) -> None:
     spark.sql(
         f"CREATE TABLE t USING seeklog OPTIONS (assign '{{\"a\": [1]}}', columns 'offset,value') LOCATION '{path}'"
     )
@@ -56,7 +56,7 @@ def test_a_table_is_made_with_a_location(spark: SparkSession, path: Path) -> Non
     assert count(spark, "SELECT count(*) FROM t") == 20
 
 
-def test_a_table_sees_what_was_appended_since(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_reads_later_appends(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [5]})
     spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 't')")
     assert count(spark, "SELECT count(*) FROM t") == 5
@@ -66,7 +66,7 @@ def test_a_table_sees_what_was_appended_since(spark: SparkSession, tmp_path: Pat
     assert count(spark, "SELECT count(*) FROM t") == 9
 
 
-def test_a_query_adds_to_the_options_of_its_table(spark: SparkSession, path: Path) -> None:
+def test_query_options_extend_table_options(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a', startingOffsets '-5')")
 
     assert count(spark, "SELECT count(*) FROM t") == 10
@@ -75,7 +75,7 @@ def test_a_query_adds_to_the_options_of_its_table(spark: SparkSession, path: Pat
     assert spark.read.option("startingOffsets", "-1").table("t").count() == 2
 
 
-def test_a_table_is_made_from_python(spark: SparkSession, path: Path) -> None:
+def test_table_is_created_from_python(spark: SparkSession, path: Path) -> None:
     spark.catalog.createTable("t", source="seeklog", path=str(path), subscribe="b")
 
     assert count(spark, "SELECT count(*) FROM t") == 5
@@ -97,7 +97,7 @@ def test_a_table_is_read_as_a_stream(spark: SparkSession, path: Path, tmp_path: 
     assert count(spark, "SELECT count(*) FROM seen") == 50
 
 
-def test_one_table_is_scanned_twice_in_a_query(spark: SparkSession, path: Path) -> None:
+def test_query_may_scan_a_table_twice(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a')")
 
     counts = spark.sql("SELECT count(*) FROM t WHERE offset < 10 UNION ALL SELECT count(*) FROM t").collect()
@@ -114,7 +114,7 @@ def test_a_metadata_table_is_a_table(spark: SparkSession, path: Path) -> None:
 
 
 def test_a_temporary_view_is_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark plans it when it is made: it goes on showing what there was then."""
+    """Spark plans a view when it is created, so it keeps the records of that moment."""
     path = make_store(tmp_path / "store", {"t": [5]})
     spark.sql(f"CREATE TEMPORARY VIEW v USING seeklog OPTIONS (path '{path}', subscribe 't')")
     assert count(spark, "SELECT count(*) FROM v") == 5
@@ -124,7 +124,7 @@ def test_a_temporary_view_is_a_snapshot(spark: SparkSession, tmp_path: Path) -> 
     assert count(spark, "SELECT count(*) FROM v") == 5
 
 
-def test_a_table_with_columns_of_its_own_says_why_it_has_no_options(spark: SparkSession, path: Path) -> None:
+def test_table_with_explicit_schema_says_why_options_are_missing(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t (offset BIGINT) USING seeklog OPTIONS (path '{path}', subscribe 'a')")
 
     message = message_of(lambda: spark.sql("SELECT count(*) FROM t").collect(), InvalidConfig)
@@ -134,7 +134,7 @@ def test_a_table_with_columns_of_its_own_says_why_it_has_no_options(spark: Spark
     assert count(spark, f"SELECT count(*) FROM t WITH (path = '{path}', subscribe = 'a')") == 50
 
 
-def test_a_wrong_option_is_refused_when_the_table_is_made(spark: SparkSession, path: Path) -> None:
+def test_wrong_option_is_refused_by_create_table(spark: SparkSession, path: Path) -> None:
     message = message_of(
         lambda: spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribed 'a')"), InvalidConfig
     )
@@ -145,7 +145,7 @@ def test_a_wrong_option_is_refused_when_the_table_is_made(spark: SparkSession, p
 # ---------------------------------------------------------------- what a table remembers
 
 
-def test_sparks_own_words_are_told_from_the_options_of_a_table() -> None:
+def test_sparks_entries_are_separated_from_table_options() -> None:
     given = {
         "provider": "seeklog",
         "owner": "me",
@@ -161,7 +161,7 @@ def test_sparks_own_words_are_told_from_the_options_of_a_table() -> None:
     assert catalog.creation_options({"subscribe": "a", "path": "/store"}) is None
 
 
-def test_options_are_remembered_in_the_schema_and_a_query_counts_before_them() -> None:
+def test_options_are_kept_in_schema_and_overridden_by_query() -> None:
     kept = catalog.remember(RECORD_SCHEMA, {"path": "/store", "subscribe": "a"})
 
     assert kept.simpleString() == RECORD_SCHEMA.simpleString()

@@ -1,4 +1,4 @@
-"""`stats`: every figure against a plain count of the same records."""
+"""`stats`: every figure compared with a plain count of the same records."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def made(tmp_path: Path) -> tuple[Path, list[list[Record]]]:
     return tmp_path / "store", records
 
 
-def counted(spark: SparkSession, path: Path, **words: Any) -> list[Row]:
-    rows = jobs.stats(spark, path, progress=False, **words).collect()
+def counted(spark: SparkSession, path: Path, **options: Any) -> list[Row]:
+    rows = jobs.stats(spark, path, progress=False, **options).collect()
     return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 
@@ -60,7 +60,7 @@ def ms_of(moment: datetime) -> int:
     return round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
 
 
-def test_all_figures_are_those_of_a_plain_count(spark: SparkSession, made: tuple[Path, list[list[Record]]]) -> None:
+def test_stats_equal_a_plain_count(spark: SparkSession, made: tuple[Path, list[list[Record]]]) -> None:
     path, records = made
     before = snapshot(path)
     rows = counted(spark, path, bucket_ms=10_000, top_keys=3)
@@ -105,7 +105,7 @@ def test_all_figures_are_those_of_a_plain_count(spark: SparkSession, made: tuple
         assert row.producers == 1
 
 
-def test_headers_alone_tell_what_they_can_and_the_rest_is_null(
+def test_columns_that_need_records_are_null_without_records(
     spark: SparkSession, made: tuple[Path, list[list[Record]]]
 ) -> None:
     path, records = made
@@ -120,7 +120,7 @@ def test_headers_alone_tell_what_they_can_and_the_rest_is_null(
     assert short[0].records == len(records[0])
 
 
-def test_a_brokers_directory_is_counted_as_the_data_source_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_stats_of_broker_directory_equal_data_source(spark: SparkSession, tmp_path: Path) -> None:
     root = unpack_broker("kafka-4.3.1-clean", tmp_path)
     frame = spark.read.format("seeklog").option("path", str(root)).option("subscribePattern", ".*").load()
     expected = {
@@ -132,7 +132,7 @@ def test_a_brokers_directory_is_counted_as_the_data_source_reads_it(spark: Spark
     assert {(row.topic, row.partition): row.records for row in rows if row.records} == expected
 
 
-def test_what_is_wrong_is_told_by_a_typed_error(spark: SparkSession, made: tuple[Path, list[list[Record]]]) -> None:
+def test_stats_raise_typed_errors(spark: SparkSession, made: tuple[Path, list[list[Record]]]) -> None:
     path, _ = made
     with pytest.raises(TopicNotFound):
         counted(spark, path, topics=["ordres"])

@@ -1,4 +1,4 @@
-"""Streams: where they begin and end, what they discover, what a restart repeats, and the group that shows their lag."""
+"""Streams: their start and end, new partitions, restarts, and the consumer group that shows their lag."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from seeklog.errors import (
 )
 from seeklog.names import CONSUMER_OFFSETS, LOCK
 from seeklog.spark.read.position import Position
-from spark.streams import Collected, Driven, span, words
+from spark.streams import Collected, Driven, span, spark_options
 from spark.workbench import (
     BROKERS,
-    Place,
+    RowOffset,
     append,
     everything,
     make_store,
     message_of,
     numbered,
-    places,
+    row_offsets,
     unpack_broker,
 )
 from store.workbench import Holder, open_store
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-FIRST = "2023-11-14T22:13:20"  # START_MS, the time of the records numbered 0; the others follow a second apart
+FIRST = "2023-11-14T22:13:20"  # START_MS, the time of record 0; the others follow a second apart
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def add(path: Path, topic: str, count: int, *, partition: int = 0, first: int = 
 # ---------------------------------------------------------------- where a stream begins
 
 
-def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(path: Path) -> None:
+def test_stream_reads_from_the_end_by_default(path: Path) -> None:
     stream = Driven(path, subscribe="orders")
     assert stream.step() == [], "Spark makes a first batch of nothing, and with it the checkpoint"
     add(path, "orders", 3)
@@ -73,11 +73,11 @@ def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(path: Path) -> N
         ({"startingOffsets": "latest"}, (20, 10)),
         ({"startingOffsets": '{"orders": {"0": 4, "1": -2}}'}, (4, 0)),
         ({"startingOffsets": '{"orders": {"0": -1, "1": 3}}'}, (20, 3)),
-        # Kafka's source would refuse this one: what is not named has the default.
+        # Kafka's source would refuse this: partitions that are not named have the default.
         ({"startingOffsets": '{"orders": {"1": 3}}'}, (20, 3)),
         ({"startingOffsets": "-3"}, (17, 7)),
         ({"startingOffsets": "-15"}, (5, 0)),
-        # The clock stands 20 seconds after the first record: five seconds ago came number 15, which only one has.
+        # The clock is 20 seconds after record 0, so -5 seconds is record 15, which only one partition has.
         ({"startingOffsets": "-5 seconds"}, (15, 10)),
         ({"startingTimestamp": f"{FIRST}Z"}, (0, 0)),
         ({"startingTimestamp": "2023-11-14T23:13:25+01:00"}, (5, 5)),
@@ -87,13 +87,13 @@ def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(path: Path) -> N
     ],
     ids=str,
 )
-def test_a_stream_begins_where_it_is_told_to(path: Path, options: dict[str, object], starts: tuple[int, int]) -> None:
+def test_stream_starts_at_the_given_point(path: Path, options: dict[str, object], starts: tuple[int, int]) -> None:
     stream = Driven(path, clock=FakeClock(START_MS + 20_000), subscribe="orders", **options)
     assert Position.decode(stream.reader.initialOffset()).offsets == dict(zip((ZERO, ONE), starts, strict=True))
     assert stream.rest() == [*span("orders", 0, starts[0], 20), *span("orders", 1, starts[1], 10)]
 
 
-def test_the_beginning_is_found_once_and_stays(path: Path) -> None:
+def test_start_is_resolved_once(path: Path) -> None:
     stream = Driven(path, subscribe="orders")
     first = stream.reader.initialOffset()
     add(path, "orders", 3)
@@ -101,14 +101,14 @@ def test_the_beginning_is_found_once_and_stays(path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["latest", "-5", "-5 seconds", "earliest"])
-def test_a_first_batch_that_is_repeated_begins_where_it_began(path: Path, start: str) -> None:
+def test_repeated_first_batch_has_the_same_start(path: Path, start: str) -> None:
     clock = FakeClock(START_MS + 20_000)
     stream = Driven(path, clock=clock, subscribe="orders", startingOffsets=start)
     began = Position.decode(stream.reader.initialOffset()).offsets
     add(path, "orders", 2, first=20)
     assert stream.plan()
 
-    # The process dies. By the next start there are more records, and time has passed.
+    # The process dies. At the next start there are more records, and time has passed.
     add(path, "orders", 30, first=22)
     clock.advance(60_000)
     stream.start()
@@ -117,7 +117,7 @@ def test_a_first_batch_that_is_repeated_begins_where_it_began(path: Path, start:
     assert stream.rest() == span("orders", 0, 22, 52)
 
 
-def test_positions_are_compared_as_text_and_are_the_same_text_for_the_same_place(tmp_path: Path) -> None:
+def test_equal_positions_have_equal_json(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"orders": [1] * 12, "a.b-c_D": [1]})
     stream = Driven(path, subscribePattern=".*", startingOffsets="earliest")
     assert len(stream.rest()) == 13
@@ -129,7 +129,7 @@ def test_positions_are_compared_as_text_and_are_the_same_text_for_the_same_place
     assert Position.decode(json.loads(text)).encode() == json.loads(text)
 
 
-def test_a_metadata_table_is_no_stream(path: Path) -> None:
+def test_metadata_table_cannot_be_streamed(path: Path) -> None:
     with pytest.raises(InvalidConfig, match="a metadata table cannot be streamed"):
         Driven(path, table="segments")
 
@@ -137,7 +137,7 @@ def test_a_metadata_table_is_no_stream(path: Path) -> None:
 # ---------------------------------------------------------------- what a stream discovers
 
 
-def test_new_partitions_are_read_from_their_beginning(path: Path) -> None:
+def test_new_partitions_are_read_from_their_start(path: Path) -> None:
     stream = Driven(path, subscribe="orders")
     stream.step()
     with open_store(path) as store:
@@ -148,7 +148,7 @@ def test_new_partitions_are_read_from_their_beginning(path: Path) -> None:
     assert stream.rest() == span("orders", 2, 0, 2)
 
 
-def test_new_partitions_take_part_in_a_limit(path: Path) -> None:
+def test_limit_includes_new_partitions(path: Path) -> None:
     stream = Driven(path, subscribe="orders", maxOffsetsPerTrigger=10)
     stream.step()
     with open_store(path) as store:
@@ -159,7 +159,7 @@ def test_new_partitions_take_part_in_a_limit(path: Path) -> None:
     assert len(stream.rest()) == 11
 
 
-def test_a_pattern_finds_topics_that_come_later(path: Path) -> None:
+def test_pattern_finds_new_topics(path: Path) -> None:
     stream = Driven(path, subscribePattern="ord.*|stock-[0-9]")
     stream.step()
     with open_store(path) as store:
@@ -178,7 +178,7 @@ def test_a_pattern_may_match_nothing_at_first(path: Path) -> None:
     assert stream.rest() == span("stock", 0, 0, 2)
 
 
-def test_kafkas_own_topics_are_read_if_they_are_named(path: Path) -> None:
+def test_named_internal_topics_are_streamed(path: Path) -> None:
     with open_store(path) as store:
         store.commit_offsets("nightly", {ZERO: 3})
     assert len(Driven(path, subscribe=CONSUMER_OFFSETS, startingOffsets="earliest").rest()) == 1
@@ -187,7 +187,7 @@ def test_kafkas_own_topics_are_read_if_they_are_named(path: Path) -> None:
     }
 
 
-def test_an_assignment_is_not_extended(path: Path) -> None:
+def test_assigned_partitions_are_fixed(path: Path) -> None:
     stream = Driven(path, assign='{"orders": [1], "returns": [0]}', startingOffsets="earliest")
     with open_store(path) as store:
         store.add_partitions("orders", partitions=3)
@@ -195,7 +195,7 @@ def test_an_assignment_is_not_extended(path: Path) -> None:
     assert stream.rest() == [*span("orders", 1, 0, 10), *span("returns", 0, 0, 4)]
 
 
-def test_a_topic_that_is_added_to_the_options_is_read_from_its_beginning(path: Path) -> None:
+def test_topic_added_to_options_is_read_from_its_start(path: Path) -> None:
     stream = Driven(path, subscribe="orders")
     stream.step()
     stream.start(subscribe="orders,returns")
@@ -216,7 +216,7 @@ def test_nothing_is_read_past_the_high_watermark(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_brokers_directory_is_streamed_as_it_is(name: str, tmp_path: Path) -> None:
+def test_broker_directory_is_streamed(name: str, tmp_path: Path) -> None:
     path = unpack_broker(name, tmp_path)
     with open_store(path, read_only=True) as store:
         topics = store.topics()
@@ -235,7 +235,7 @@ def test_a_brokers_directory_is_streamed_as_it_is(name: str, tmp_path: Path) -> 
         ({"endingOffsets": '{"orders": {"0": 7}}'}, (7, 10)),
         ({"endingOffsets": "-5"}, (15, 5)),
         ({"endingTimestamp": START_MS + 5000}, (5, 5)),
-        # The first record that is not before the end may come later: number 25 does.
+        # The first record at or after the end may be appended later: record 25 is.
         ({"endingOffsets": '{"orders": {"0": 25, "1": -1}}'}, (25, 10)),
         ({"endingTimestamp": START_MS + 25_000}, (25, 10)),
         ({"endingOffsetsByTimestamp": json.dumps({"orders": {"0": START_MS + 25_000, "1": 0}})}, (25, 0)),
@@ -243,9 +243,7 @@ def test_a_brokers_directory_is_streamed_as_it_is(name: str, tmp_path: Path) -> 
     ids=str,
 )
 @pytest.mark.parametrize("step", [1, 10], ids=["one by one", "at once"])
-def test_a_stream_with_an_end_never_goes_past_it(
-    path: Path, options: dict[str, object], ends: tuple[int, int], step: int
-) -> None:
+def test_stream_stops_at_its_end(path: Path, options: dict[str, object], ends: tuple[int, int], step: int) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=9, **options)
     found = stream.rest()
     for number in range(20, 30, step):
@@ -258,7 +256,7 @@ def test_a_stream_with_an_end_never_goes_past_it(
     assert stream.step() is None
 
 
-def test_an_end_before_the_place_that_was_reached_ends_the_stream_there(path: Path) -> None:
+def test_end_before_reached_position_ends_stream(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest")
     stream.rest()
     add(path, "orders", 5)
@@ -267,7 +265,7 @@ def test_an_end_before_the_place_that_was_reached_ends_the_stream_there(path: Pa
     assert stream.offsets == {ZERO: 20, ONE: 10}
 
 
-def test_a_partition_that_comes_after_the_end_is_not_read(path: Path) -> None:
+def test_partition_created_after_the_end_is_not_read(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", endingOffsets="latest")
     stream.rest()
     with open_store(path) as store:
@@ -276,7 +274,7 @@ def test_a_partition_that_comes_after_the_end_is_not_read(path: Path) -> None:
     assert stream.rest() == []
 
 
-def test_available_now_ends_with_what_there_was_when_it_began(path: Path) -> None:
+def test_available_now_reads_up_to_its_start(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=12)
     stream.start(available_now=True)
     first = stream.step() or []
@@ -291,7 +289,7 @@ def test_available_now_ends_with_what_there_was_when_it_began(path: Path) -> Non
     assert stream.rest() == [*span("orders", 0, 20, 120), *span("orders", 2, 0, 5)]
 
 
-def test_a_topic_that_is_recreated_while_available_now_runs_is_left_to_the_next_run(path: Path) -> None:
+def test_available_now_leaves_recreated_topic_to_next_run(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=12)
     stream.start(available_now=True)
     stream.step()
@@ -304,7 +302,7 @@ def test_a_topic_that_is_recreated_while_available_now_runs_is_left_to_the_next_
     assert stream.rest() == span("orders", 0, 0, 5)
 
 
-def test_what_is_deleted_behind_the_end_of_a_stream_is_not_missed(path: Path) -> None:
+def test_deletion_after_the_end_of_a_stream_is_no_loss(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", endingOffsets='{"orders": {"0": 7, "1": 7}}')
     assert len(stream.rest()) == 14
     with open_store(path) as store, store._table.writing(ZERO) as log:
@@ -313,8 +311,8 @@ def test_what_is_deleted_behind_the_end_of_a_stream_is_not_missed(path: Path) ->
     assert stream.offsets == {ZERO: 7, ONE: 7}
 
 
-def test_an_empty_range_is_planned_as_nothing_whatever_the_position_says(path: Path) -> None:
-    # Spark asks so when a query restarts, with the end of its last batch, which may tell where the first one began.
+def test_equal_positions_plan_nothing(path: Path) -> None:
+    # Spark asks this when a query restarts, with the end of its last batch, which may be that of the first batch.
     stream = Driven(path, subscribe="orders", startingOffsets="earliest")
     stream.step()
     end = json.loads(stream.wal[0])
@@ -330,7 +328,7 @@ def lags(path: Path, group: str) -> dict[int, int]:
         return {one.partition: one.lag for one in store.lag(group)}
 
 
-def test_what_was_processed_is_committed_to_the_group(path: Path) -> None:
+def test_processed_offsets_are_committed_to_the_group(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", maxOffsetsPerTrigger=15)
     assert stream.plan()
     assert lags(path, "nightly") == {0: 20, 1: 10}, "nothing is processed before the first batch is"
@@ -343,7 +341,7 @@ def test_what_was_processed_is_committed_to_the_group(path: Path) -> None:
     assert lags(path, "nightly") == {0: 0, 1: 0}
 
 
-def test_a_stream_that_waits_commits_nothing_over_and_over(path: Path) -> None:
+def test_waiting_stream_commits_once(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly")
     stream.rest()
 
@@ -356,14 +354,14 @@ def test_a_stream_that_waits_commits_nothing_over_and_over(path: Path) -> None:
     assert committed() == before
 
 
-def test_a_consumer_of_the_group_reads_on_where_the_stream_was(path: Path) -> None:
+def test_consumer_of_the_group_continues_after_the_stream(path: Path) -> None:
     Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly").rest()
     add(path, "orders", 3)
     with open_store(path) as store, store.consumer(["orders"], group="nightly", consumer_timeout_ms=0) as consumer:
         assert [(record.partition, record.offset) for record in consumer] == [(0, 20), (0, 21), (0, 22)]
 
 
-def test_a_group_that_others_consume_in_is_refused_before_anything_is_read(path: Path) -> None:
+def test_group_with_members_is_refused_before_reading(path: Path) -> None:
     with (
         seeklog.open(path) as store,
         store.consumer(["orders"], group="nightly"),
@@ -372,9 +370,7 @@ def test_a_group_that_others_consume_in_is_refused_before_anything_is_read(path:
         Driven(path, subscribe="orders", groupId="nightly")
 
 
-def test_a_group_that_others_enter_later_is_warned_of_once_and_the_stream_goes_on(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_group_joined_by_members_later_is_warned_of_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", maxOffsetsPerTrigger=3)
     with (
         seeklog.open(path) as store,
@@ -388,7 +384,7 @@ def test_a_group_that_others_enter_later_is_warned_of_once_and_the_stream_goes_o
     assert lags(path, "nightly") == {0: 0, 1: 0}
 
 
-def test_a_directory_that_a_broker_runs_on_is_read_without_a_group_only(path: Path) -> None:
+def test_running_broker_is_read_only_without_a_group(path: Path) -> None:
     with Holder(path / LOCK, "broker") as broker:
         assert broker.got_it
         with pytest.raises(LogLocked, match="a Kafka broker"):
@@ -396,13 +392,13 @@ def test_a_directory_that_a_broker_runs_on_is_read_without_a_group_only(path: Pa
         assert len(Driven(path, subscribe="orders", startingOffsets="earliest").rest()) == 30
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_missing_store_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(NotALog):
         Driven(tmp_path / "nowhere", subscribe="orders", groupId="nightly")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_topic_that_is_recreated_is_not_committed_with_the_offsets_of_the_old_one(path: Path) -> None:
+def test_old_offsets_are_not_committed_for_a_recreated_topic(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", failOnDataLoss=False)
     stream.rest()
     with open_store(path) as store:
@@ -418,7 +414,7 @@ def test_a_topic_that_is_recreated_is_not_committed_with_the_offsets_of_the_old_
     assert lags(path, "nightly") == {0: 0, 1: 0}
 
 
-def test_a_partition_that_was_cut_does_not_keep_the_others_from_being_committed(tmp_path: Path) -> None:
+def test_truncated_partition_does_not_stop_other_commits(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"orders": [20, 10]}, batch_records=1)
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", failOnDataLoss=False)
     assert stream.plan()
@@ -438,7 +434,7 @@ def test_a_partition_that_was_cut_does_not_keep_the_others_from_being_committed(
 
 @pytest.fixture
 def collect(spark: SparkSession, path: Path, tmp_path: Path) -> Callable[..., Collected]:
-    """Return queries over the store that share one checkpoint."""
+    """Return queries over the store with a common checkpoint."""
 
     def made(**options: object) -> Collected:
         chosen = {} if "subscribePattern" in options else {"subscribe": "orders"}
@@ -447,9 +443,7 @@ def collect(spark: SparkSession, path: Path, tmp_path: Path) -> Callable[..., Co
     return made
 
 
-def test_limited_batches_restart_without_a_gap_or_a_repetition_and_leave_no_lag(
-    collect: Callable[..., Collected], path: Path
-) -> None:
+def test_limited_batches_restart_exactly_and_leave_no_lag(collect: Callable[..., Collected], path: Path) -> None:
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 12, "groupId": "nightly"}
     first = collect(**options)
     query = first.available()
@@ -474,12 +468,12 @@ def test_limited_batches_restart_without_a_gap_or_a_repetition_and_leave_no_lag(
     assert lags(path, "nightly") == {0: 0, 1: 0}
 
 
-def test_a_batch_that_fails_is_repeated_as_it_was(collect: Callable[..., Collected], path: Path) -> None:
+def test_failed_batch_is_repeated_unchanged(collect: Callable[..., Collected], path: Path) -> None:
     failing = collect(startingOffsets="-5")
-    tried: list[list[Place]] = []
+    tried: list[list[RowOffset]] = []
 
     def fail(frame: DataFrame, number: int) -> None:
-        tried.append(places(frame))
+        tried.append(row_offsets(frame))
         raise RuntimeError("the sink is down")
 
     query = (
@@ -500,9 +494,7 @@ def test_a_batch_that_fails_is_repeated_as_it_was(collect: Callable[..., Collect
     assert again.batches == [*tried, span("orders", 0, 20, 60)]
 
 
-def test_partitions_and_topics_that_come_are_found_while_the_query_runs(
-    collect: Callable[..., Collected], path: Path
-) -> None:
+def test_running_query_finds_new_partitions_and_topics(collect: Callable[..., Collected], path: Path) -> None:
     collected = collect(subscribePattern="orders|stock.*", startingOffsets="latest")
     query = collected.start()
     try:
@@ -533,22 +525,20 @@ store.close()
 """
 
 
-def test_a_writer_in_another_process_is_followed_across_a_restart(
-    collect: Callable[..., Collected], path: Path
-) -> None:
+def test_stream_follows_another_process_across_a_restart(collect: Callable[..., Collected], path: Path) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", _WRITE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert writer.stdin is not None
     assert writer.stdout is not None
-    rows: list[Place] = []
+    rows: list[RowOffset] = []
     try:
         for _ in range(2):
             collected = collect(startingOffsets="earliest", maxOffsetsPerTrigger=1000)
             query = collected.start()
             try:
                 for _ in range(3):
-                    # The writer goes on while batches are read.
+                    # The writer continues while batches are read.
                     writer.stdin.write("700\n700\n")
                     writer.stdin.flush()
                     assert writer.stdout.readline() == "written\n"
@@ -565,11 +555,13 @@ def test_a_writer_in_another_process_is_followed_across_a_restart(
     assert len(rows + rest.rows) == 30 + 2 * 3 * 1400
 
 
-def test_streams_of_one_store_are_united(spark: SparkSession, collect: Callable[..., Collected], path: Path) -> None:
+def test_streams_of_one_store_can_be_united(spark: SparkSession, collect: Callable[..., Collected], path: Path) -> None:
     collected = collect(startingOffsets="earliest", maxOffsetsPerTrigger=20)
-    returns = spark.readStream.format("seeklog").options(**words(path, subscribe="returns", startingOffsets="-2"))
+    returns = spark.readStream.format("seeklog").options(
+        **spark_options(path, subscribe="returns", startingOffsets="-2")
+    )
     first = spark.readStream.format("seeklog").options(
-        **words(path, assign='{"orders": [0]}', startingOffsets='{"orders": {"0": 18}}')
+        **spark_options(path, assign='{"orders": [0]}', startingOffsets='{"orders": {"0": 18}}')
     )
     query = collected.available(collected.load().union(returns.load()).union(first.load()))
     assert collected.rows == sorted(
@@ -578,7 +570,7 @@ def test_streams_of_one_store_are_united(spark: SparkSession, collect: Callable[
     assert len(query.recentProgress[0].sources) == 3
 
 
-def test_a_query_may_run_once_or_to_an_end(collect: Callable[..., Collected], path: Path) -> None:
+def test_query_may_run_once_or_to_an_end(collect: Callable[..., Collected], path: Path) -> None:
     ended = collect(startingOffsets="earliest", endingOffsets='{"orders": {"0": 7, "1": 3}}', maxOffsetsPerTrigger=6)
     ended.available()
     assert ended.rows == [*span("orders", 0, 0, 7), *span("orders", 1, 0, 3)]
@@ -587,7 +579,7 @@ def test_a_query_may_run_once_or_to_an_end(collect: Callable[..., Collected], pa
     assert once.batches == [[*span("orders", 0, 7, 20), *span("orders", 1, 3, 10)]], "all of it, whatever the limit is"
 
 
-def test_a_stream_has_the_columns_that_a_batch_has(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_stream_has_the_columns_of_a_batch(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     def rows(options: dict[str, str], schema: str | None) -> list[tuple[object, ...]]:
         found: list[tuple[object, ...]] = []
         reader = spark.readStream.format("seeklog").options(**options)
@@ -597,7 +589,7 @@ def test_a_stream_has_the_columns_that_a_batch_has(spark: SparkSession, path: Pa
         ).start().awaitTermination()
         return found
 
-    options = words(path, subscribe="returns", startingOffsets="earliest")
+    options = spark_options(path, subscribe="returns", startingOffsets="earliest")
     headers = options | {"includeheaders": "true"}
     batch = spark.read.format("seeklog").options(**headers).load()
     assert rows(headers, None) == [tuple(row) for row in batch.collect()]
@@ -606,17 +598,17 @@ def test_a_stream_has_the_columns_that_a_batch_has(spark: SparkSession, path: Pa
     assert rows(options, "value binary, partition int") == [(b"%010d" % n, 0) for n in range(4)]
 
 
-def test_a_watermark_moves_on_and_state_is_kept_over_batches(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_watermark_advances_and_state_survives_batches(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     found: dict[int, int] = {}
     frame = spark.readStream.format("seeklog").options(
-        **words(path, assign='{"orders": [0]}', startingOffsets="earliest", maxOffsetsPerTrigger=7)
+        **spark_options(path, assign='{"orders": [0]}', startingOffsets="earliest", maxOffsetsPerTrigger=7)
     )
     timed = frame.load().withWatermark("timestamp", "1 second")
     counts = timed.groupBy(window("timestamp", "5 seconds")).count().selectExpr("unix_millis(window.start) at", "count")
     counts.writeStream.outputMode("append").foreachBatch(
         lambda batch, _: found.update({row["at"]: row["count"] for row in batch.collect()})
     ).trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
-    # Records are a second apart, from 0 to 19: the window from 15 on is open when the last of them is read.
+    # Records 0 to 19 are a second apart: the window from 15 on is open when the last record is read.
     assert found == {START_MS + at * 1000: 5 for at in (0, 5, 10)}
 
 
@@ -629,13 +621,13 @@ def test_a_watermark_moves_on_and_state_is_kept_over_batches(spark: SparkSession
     ],
     ids=str,
 )
-def test_what_is_wrong_with_a_query_is_one_typed_line(
+def test_query_error_is_one_typed_line(
     collect: Callable[..., Collected], options: dict[str, object], kind: type, says: str
 ) -> None:
     assert says in message_of(lambda: collect(**options).available(), kind)
 
 
-def test_a_schema_that_no_topic_has_is_refused(spark: SparkSession, path: Path) -> None:
-    frame = spark.readStream.format("seeklog").options(**words(path, subscribe="orders")).schema("value string")
+def test_stream_refuses_wrong_schema(spark: SparkSession, path: Path) -> None:
+    frame = spark.readStream.format("seeklog").options(**spark_options(path, subscribe="orders")).schema("value string")
     query = frame.load().writeStream.format("noop").trigger(availableNow=True)
     assert "column value" in message_of(lambda: query.start().awaitTermination(), UsageError)

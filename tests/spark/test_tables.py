@@ -1,4 +1,4 @@
-"""Metadata tables: what they say of a store is what a read of its records would have found, without reading them."""
+"""Metadata tables: they match the records of the store, without reading them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from store.workbench import open_store
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topic a with 300 and 200 records in segments of about 90, b with 20, and one that is empty."""
+    """Topic a with 300 and 200 records in segments of about 90, b with 20, and an empty one."""
     counts = {"a": [300, 200], "b": [20], "empty": [0]}
     return make_store(tmp_path_factory.mktemp("tables") / "store", counts, segment_bytes=4000)
 
 
 def rows(path: Path, table: str, **options: str) -> list[dict[str, Any]]:
-    """Return a table's rows as a reader gives them, without Spark."""
+    """Return the rows of a table from its reader, without Spark."""
     reader = TableReader(parse_table_options({"path": str(path), "table": table, **options}), TABLES[table].schema)
     return [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
 
@@ -54,7 +54,7 @@ def test_every_table_has_its_columns(spark: SparkSession, path: Path, table: str
     assert len(frame.collect()) == len(rows(path, table))
 
 
-def test_counts_of_tables_and_of_the_records_agree(spark: SparkSession, path: Path) -> None:
+def test_counts_of_tables_equal_counts_of_records(spark: SparkSession, path: Path) -> None:
     def total(frame: DataFrame) -> int:
         return int(frame.agg({"record_count": "sum"}).first()[0])
 
@@ -75,7 +75,7 @@ def test_a_users_schema_prunes_a_table(spark: SparkSession, path: Path) -> None:
     assert message.startswith("the table offsets has no column colour; it has topic, partition")
 
 
-def test_a_table_that_is_none_is_refused(spark: SparkSession, path: Path) -> None:
+def test_unknown_table_is_refused(spark: SparkSession, path: Path) -> None:
     message = message_of(lambda: load(spark, path, table="segment"), InvalidConfig)
     assert message.startswith('option table is "segment", but must be records or segments or batches')
     assert "no topic 'nothing'" in message_of(
@@ -86,7 +86,7 @@ def test_a_table_that_is_none_is_refused(spark: SparkSession, path: Path) -> Non
 # ---------------------------------------------------------------- segments
 
 
-def test_segments_are_what_lies_in_the_directories(path: Path) -> None:
+def test_table_segments_matches_the_directories(path: Path) -> None:
     found = rows(path, "segments", subscribe="a")
 
     with open_store(path, read_only=True) as store:
@@ -105,7 +105,7 @@ def test_segments_are_what_lies_in_the_directories(path: Path) -> None:
                 assert milliseconds(row["max_timestamp"]) == records[-1].timestamp_ms
                 assert row["offset_index_size"] == os.path.getsize(segment.path.replace(".log", ".index"))
                 assert row["time_index_size"] == os.path.getsize(segment.path.replace(".log", ".timeindex"))
-            # The last one still grows, and was closed cleanly; the others are sealed, at the time of the store's clock.
+            # The last segment is active and was closed cleanly; the others are sealed, by the store's clock.
             assert [row["is_sealed"] for row in mine] == [True] * (len(mine) - 1) + [False]
             assert {milliseconds(row["sealed_at"]) for row in mine} == {START_MS, None}
 
@@ -113,7 +113,7 @@ def test_segments_are_what_lies_in_the_directories(path: Path) -> None:
 # ---------------------------------------------------------------- batches
 
 
-def test_batches_are_what_their_headers_say(tmp_path: Path) -> None:
+def test_table_batches_matches_the_headers(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("t", partitions=1, config={"compression.type": "zstd"})
         append(store, "t", numbered(5))
@@ -136,8 +136,8 @@ def test_batches_are_what_their_headers_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value_size", [1, 100, 3000, 50_000])
-def test_batches_are_found_whatever_their_size(tmp_path: Path, value_size: int) -> None:
-    """Small ones are found many in a chunk, large ones with a read of the header alone; the rows are the same."""
+def test_batches_of_every_size_are_found(tmp_path: Path, value_size: int) -> None:
+    """Headers of small batches are read in chunks, those of large batches one by one; the rows are the same."""
     path = make_store(tmp_path / "store", {"t": [0]}, segment_bytes=300_000)
     with open_store(path, segment_bytes=300_000) as store:
         append(store, "t", [Record(b"v" * value_size) for _ in range(200)], batch_records=3)
@@ -148,7 +148,7 @@ def test_batches_are_found_whatever_their_size(tmp_path: Path, value_size: int) 
     assert sum(row["record_count"] for row in found) == 200
 
 
-def test_large_batches_are_not_read_for_their_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_read_without_large_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store(tmp_path / "store", {"t": [0]})
     with open_store(path) as store:
         append(store, "t", [Record(b"v" * 100_000) for _ in range(20)], batch_records=1)
@@ -171,7 +171,7 @@ def test_large_batches_are_not_read_for_their_headers(tmp_path: Path, monkeypatc
 # ---------------------------------------------------------------- offsets
 
 
-def test_offsets_tell_each_partition(path: Path) -> None:
+def test_table_offsets_has_a_row_per_partition(path: Path) -> None:
     found = {(row["topic"], row["partition"]): row for row in rows(path, "offsets")}
 
     assert list(found) == [("a", 0), ("a", 1), ("b", 0), ("empty", 0)]
@@ -189,7 +189,7 @@ def test_offsets_tell_each_partition(path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", [1, 5, 10, 95, 150, 299, 300])
-def test_what_lies_below_the_start_of_the_log_does_not_count(tmp_path: Path, start: int) -> None:
+def test_records_before_log_start_are_not_counted(tmp_path: Path, start: int) -> None:
     path = make_store(tmp_path / "store", {"t": [300]}, segment_bytes=4000)
     with open_store(path) as store, store._table.writing(TopicPartition("t", 0)) as log:
         log.delete_before(start)
@@ -199,7 +199,7 @@ def test_what_lies_below_the_start_of_the_log_does_not_count(tmp_path: Path, sta
     assert (row["log_start_offset"], row["record_count"]) == (start, 300 - start)
 
 
-def test_what_lies_above_the_high_watermark_does_not_count(tmp_path: Path) -> None:
+def test_records_above_high_watermark_are_not_counted(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", flush="batch") as store:
         store.create_topic("t", partitions=1)
         append(store, "t", numbered(10))
@@ -212,7 +212,7 @@ def test_what_lies_above_the_high_watermark_does_not_count(tmp_path: Path) -> No
     assert [batch["base_offset"] for batch in batches] == [0]
 
 
-def test_a_log_that_is_being_written_counts_right(tmp_path: Path) -> None:
+def test_log_open_for_writing_is_counted_correctly(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=4000) as store:
         store.create_topic("t", partitions=1)
         for number in range(30):
@@ -222,14 +222,14 @@ def test_a_log_that_is_being_written_counts_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_brokers_counts_leave_out_holes_and_markers(name: str, tmp_path: Path) -> None:
+def test_broker_counts_exclude_gaps_and_markers(name: str, tmp_path: Path) -> None:
     root = unpack_broker(name, tmp_path)
-    told = {at: partition for at, partition in description(name)["partitions"].items() if not at.startswith("__")}
+    expected = {at: partition for at, partition in description(name)["partitions"].items() if not at.startswith("__")}
 
     offsets = {f"{row['topic']}-{row['partition']}": row for row in rows(root, "offsets")}
     batches = rows(root, "batches")
 
-    for at, partition in told.items():
+    for at, partition in expected.items():
         assert offsets[at]["log_start_offset"] == partition["log_start_offset"], at
         assert offsets[at]["record_count"] == len(partition["records"]), at
         mine = [row for row in batches if f"{row['topic']}-{row['partition']}" == at]
@@ -239,7 +239,7 @@ def test_a_brokers_counts_leave_out_holes_and_markers(name: str, tmp_path: Path)
         if partition["records"] and at != "compacted-0":
             times = [record[1] for record in partition["records"]]
             assert milliseconds(offsets[at]["max_timestamp"]) == max(times), at
-    # The collection has what this is about.
+    # Check that the collection has gaps and markers.
     assert any(row["is_control"] for row in batches)
     assert any(row["is_transactional"] and not row["is_control"] for row in batches)
     assert offsets["compacted-0"]["record_count"] < offsets["compacted-0"]["high_watermark"] // 2
@@ -248,24 +248,24 @@ def test_a_brokers_counts_leave_out_holes_and_markers(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_brokers_counts_stay_right_when_its_directory_was_taken_over(name: str, tmp_path: Path) -> None:
-    """Segments are sealed then, markers and all: a seal's count is believed only where seeklog began the segment."""
+def test_broker_counts_stay_correct_after_takeover(name: str, tmp_path: Path) -> None:
+    """The seals then count markers: the count of a seal is used only for segments that seeklog started."""
     root = unpack_broker(name, tmp_path)
-    told = description(name)["partitions"]["txn-0"]
+    expected = description(name)["partitions"]["txn-0"]
     with open_store(root, segment_bytes=2000) as store:
         append(store, "txn", numbered(100), batch_records=5)
 
     (row,) = rows(root, "offsets", subscribe="txn")
 
-    assert row["record_count"] == len(told["records"]) + 100
+    assert row["record_count"] == len(expected["records"]) + 100
     assert sum(one["record_count"] for one in rows(root, "segments", subscribe="txn")) == row["record_count"]
 
 
-def test_a_batch_with_holes_across_the_start_is_counted_record_by_record(tmp_path: Path) -> None:
+def test_batch_with_gaps_across_log_start_is_counted_by_record(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("t", partitions=1)
         with store._table.writing(TopicPartition("t", 0)) as log:
-            # As compaction leaves it: every other record is gone, and the batch still spans their offsets.
+            # As after compaction: every other record is removed, and the batch still spans their offsets.
             kept = [Row(number, START_MS, b"k", b"v") for number in range(0, 20, 2)]
             log.append_batches(encode_batch(kept, leader_epoch=0, last_offset=19))
             assert log.log_end_offset == 20
@@ -281,12 +281,12 @@ def test_a_batch_with_holes_across_the_start_is_counted_record_by_record(tmp_pat
 # ---------------------------------------------------------------- groups
 
 
-def test_groups_tell_what_is_committed_and_how_far_behind_it_is(tmp_path: Path) -> None:
+def test_table_groups_has_committed_offsets_and_lag(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"a": [30, 20], "b": [5]})
     with open_store(path) as store:
         store._groups.commit("g", {TopicPartition("a", 0): (12, "checked"), TopicPartition("b", 0): 5})
         store._groups.commit("h", {TopicPartition("a", 1): 1})
-    # Who is alive is told by the machine's own clock.
+    # Liveness of members uses the machine's clock.
     with seeklog.open(path) as store:
         consumer = store.consumer(
             ["b"], group="member", client_id="me", auto_offset_reset="earliest", enable_auto_commit=False
@@ -312,13 +312,13 @@ def test_a_store_without_groups_has_an_empty_table(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_brokers_groups_are_told(name: str, tmp_path: Path) -> None:
+def test_table_groups_reads_broker_groups(name: str, tmp_path: Path) -> None:
     root = unpack_broker(name, tmp_path)
-    told = description(name)["groups"]
+    expected = description(name)["groups"]
 
     found = {(row["group"], f"{row['topic']}-{row['partition']}"): row for row in rows(root, "groups")}
 
-    # A client of librdkafka has committed the zero behind its text, too.
+    # A librdkafka client has committed the terminating zero of its text too.
     assert {key: (row["committed_offset"], row["metadata"].rstrip("\0")) for key, row in found.items()} == {
-        (group, at): tuple(committed) for group, offsets in told.items() for at, committed in offsets.items()
+        (group, at): tuple(committed) for group, offsets in expected.items() for at, committed in offsets.items()
     }

@@ -1,6 +1,6 @@
-"""`jobs.verify`: damage is found with its file and byte; sound logs, a broker's and a live one's too, give nothing.
+"""`jobs.verify`: damage is reported with file and byte; sound logs, also a broker's and open ones, have no finding.
 
-What can be wrong with a partition's files, and what is told of it, is tested in `tests/log/test_inspection.py`.
+`tests/log/test_inspection.py` tests the findings for one partition.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def second_batch(log: Path) -> int:
-    """Return where the second batch of a segment starts."""
+    """Return the position of the second batch of a segment."""
     return int.from_bytes(log.read_bytes()[8:12], "big") + 12
 
 
@@ -65,7 +65,7 @@ def found(spark: SparkSession, path: Path, **options: object) -> list[Row]:
     return jobs.verify(spark, path, progress=False, **options).collect()  # type: ignore[arg-type]
 
 
-def test_a_sound_store_gives_no_row_and_is_left_as_it_is(spark: SparkSession, store: Path) -> None:
+def test_sound_store_has_no_finding_and_is_unchanged(spark: SparkSession, store: Path) -> None:
     before = snapshot(store)
 
     findings = jobs.verify(spark, store, progress=False)
@@ -85,8 +85,8 @@ def test_a_sound_store_gives_no_row_and_is_left_as_it_is(spark: SparkSession, st
     assert snapshot(store) == before
 
 
-def test_every_damage_is_told_in_its_partition_with_file_and_byte(spark: SparkSession, store: Path) -> None:
-    """One store with a damage of another kind in each partition."""
+def test_each_damage_is_reported_with_partition_file_and_byte(spark: SparkSession, store: Path) -> None:
+    """One store with a different damage in each partition."""
     record, base, missing, index, seal = (logs(store, f"orders-{number}") for number in range(5))
     flip(record[1], second_batch(record[1]) + 70)
     flip(base[1], second_batch(base[1]) + 6)
@@ -108,7 +108,7 @@ def test_every_damage_is_told_in_its_partition_with_file_and_byte(spark: SparkSe
     assert "whole batches" in rows[0].detail
 
 
-def test_a_directory_that_is_missing_is_told(spark: SparkSession, store: Path) -> None:
+def test_missing_directory_is_reported(spark: SparkSession, store: Path) -> None:
     shutil.rmtree(store / "orders-5")
 
     (row,) = found(spark, store)
@@ -116,14 +116,14 @@ def test_a_directory_that_is_missing_is_told(spark: SparkSession, store: Path) -
     assert (row.topic, row.partition, row.kind, row.file) == ("orders", 5, "unreadable", str(store / "orders-5"))
 
 
-def test_only_the_topics_that_are_asked_for_are_looked_at(spark: SparkSession, store: Path) -> None:
+def test_only_chosen_topics_are_checked(spark: SparkSession, store: Path) -> None:
     flip(logs(store, "orders-0")[0], 70)
 
     assert found(spark, store, topics=["quiet"]) == []
     assert len(found(spark, store, topics=["orders", "quiet"])) == 1
 
 
-def test_one_partition_alone_can_be_looked_at(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_one_partition_can_be_checked(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     flip(logs(store, "orders-0")[0], 70)
     with Log(tmp_path / "lone", background=False) as log:
         log.append(b"value")
@@ -134,8 +134,8 @@ def test_one_partition_alone_can_be_looked_at(spark: SparkSession, store: Path, 
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_brokers_directory_has_no_more_than_notes(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """Goal: neither what the cleaner, transactions and deletions leave, nor zeros and tails of a killed broker."""
+def test_broker_directory_has_only_notes(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Goal: no error for traces of the cleaner, transactions, and deletions, or for zeros after a broker was killed."""
     root = unpack_broker(name, tmp_path)
     before = snapshot(root)
 
@@ -146,7 +146,7 @@ def test_a_brokers_directory_has_no_more_than_notes(spark: SparkSession, tmp_pat
     assert snapshot(root) == before
 
 
-def test_a_store_that_is_written_to_meanwhile_gives_no_finding(spark: SparkSession, store: Path) -> None:
+def test_store_open_for_writing_has_no_finding(spark: SparkSession, store: Path) -> None:
     stop = threading.Event()
     with open_store(store, segment_bytes=SEGMENT_BYTES, index_interval_bytes=300) as writing:
 
@@ -181,7 +181,7 @@ def test_a_wrong_option_is_refused_before_anything_runs(
         found(spark, store, **options)
 
 
-def test_a_path_that_is_no_store_is_refused(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_path_that_is_not_a_store_is_refused(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("nothing")
     for path in (tmp_path / "nowhere", tmp_path / "other", tmp_path / "other" / "notes.txt"):
@@ -196,25 +196,23 @@ def test_a_path_that_is_no_store_is_refused(spark: SparkSession, store: Path, tm
     assert jobs.verify(spark, store.as_uri(), progress=False).count() == 0
 
 
-def test_a_line_at_the_end_says_what_came_out(
-    spark: SparkSession, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_is_a_summary(spark: SparkSession, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flip(logs(store, "orders-0")[0].with_suffix(".seal"), 40)
     jobs.verify(spark, store)
-    told = capsys.readouterr().err.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     jobs.verify(spark, store, progress=False)
 
-    assert len(told) == 1
-    assert told[0].startswith("verify: ")
-    assert "1,850 records" in told[0]
-    assert told[0].endswith(": 1 errors")
+    assert len(lines) == 1
+    assert lines[0].startswith("verify: ")
+    assert "1,850 records" in lines[0]
+    assert lines[0].endswith(": 1 errors")
     assert capsys.readouterr().err == ""
 
 
-# ---------------------------------------------------------------- how the work is shared out, told, and ended
+# ---------------------------------------------------------------- how the work is divided, reported, and ended
 
 
-def test_small_segments_are_put_together_and_large_ones_stand_alone() -> None:
+def test_small_segments_share_a_task() -> None:
     small, large = [ITEM_BYTES] * 300, [PACK_BYTES * 2, PACK_BYTES]
 
     packs = pack([*small, *large], lambda size: size)
@@ -230,7 +228,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "file"])
-def test_progress_is_one_line_on_a_terminal_and_a_line_now_and_then_elsewhere(stream: io.StringIO) -> None:
+def test_progress_is_one_line_on_a_terminal_else_periodic(stream: io.StringIO) -> None:
     clock = FakeClock()
     progress = Progress(
         "verify", counts=[3, 2], sizes=[8_000_000, 1_000_000], is_shown=True, stream=stream, clock=clock
@@ -258,7 +256,7 @@ def test_ctrl_c_ends_the_spark_job(spark: SparkSession) -> None:
     assert run_tasks(spark, [[1, 2], [3]], lambda number: 2 * number, progress=progress) == [2, 4, 6]
 
 
-def test_the_first_thing_after_ctrl_c_may_be_a_write(spark: SparkSession, store: Path) -> None:
+def test_write_works_right_after_ctrl_c(spark: SparkSession, store: Path) -> None:
     rows = spark.createDataFrame([(b"after",)], "value binary").coalesce(1)
     _interrupt(spark)
 
@@ -269,7 +267,7 @@ def test_the_first_thing_after_ctrl_c_may_be_a_write(spark: SparkSession, store:
 
 
 def _interrupt(spark: SparkSession) -> None:
-    """Start a job that would last long, and end it by Ctrl-C."""
+    """Start a long job and end it with Ctrl-C."""
     tracker = spark.sparkContext.statusTracker()
 
     def interrupt() -> None:
@@ -280,7 +278,7 @@ def _interrupt(spark: SparkSession) -> None:
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        # As long as no wait in these tests lasts.
+        # Longer than any wait in these tests.
         run_tasks(spark, [[600], [600]], lambda seconds: time.sleep(seconds), progress=progress)
     interrupter.join()
     wait_until(lambda: not tracker.getActiveJobsIds(), "the end of the job")

@@ -1,4 +1,4 @@
-"""Writing a DataFrame to topics: where rows go, what is kept of them, and how a write that cannot be made ends."""
+"""Writing a DataFrame to topics: partitions, columns, transactions, and refused writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def staged(root: Path) -> list[str]:
     return [path.name for path in root.glob(f"*/{names.STAGED}*")]
 
 
-def test_rows_go_where_kafkas_producer_puts_their_keys_and_keep_their_order(numbers: DataFrame, root: Path) -> None:
+def test_rows_get_kafkas_partitions_and_keep_their_order(numbers: DataFrame, root: Path) -> None:
     write(numbers, root, topic="alerts")
 
     found = records(root)
@@ -61,7 +61,7 @@ def test_rows_go_where_kafkas_producer_puts_their_keys_and_keep_their_order(numb
     assert not list(root.glob(f"{names.TRANSACTION}*"))
 
 
-def test_every_column_of_a_record_is_kept(spark: SparkSession, root: Path) -> None:
+def test_every_column_of_a_record_is_written(spark: SparkSession, root: Path) -> None:
     rows = [
         (b"k", b"v", 2, 1_700_000_000_123, [("a", b"1"), ("a", None)]),
         (None, b"", 0, 1_700_000_000_124, []),
@@ -80,14 +80,14 @@ def test_every_column_of_a_record_is_kept(spark: SparkSession, root: Path) -> No
     ]
 
 
-def test_a_row_without_a_timestamp_has_the_time_of_its_writing(spark: SparkSession, root: Path) -> None:
+def test_row_without_timestamp_gets_the_current_time(spark: SparkSession, root: Path) -> None:
     before_ms = int(spark.sql("select unix_millis(current_timestamp())").first()[0])  # type: ignore[index]
     write(spark.sql("select 'v' as value, cast(null as timestamp) as timestamp"), root, topic="alerts")
     (record,) = [record for log in records(root) for record in log]
     assert record.timestamp_ms >= before_ms
 
 
-def test_each_row_may_name_its_topic_and_the_option_counts_before_it(spark: SparkSession, root: Path) -> None:
+def test_topic_column_is_used_unless_option_topic_is_set(spark: SparkSession, root: Path) -> None:
     frame = spark.range(0, 100, 1, 2).selectExpr(
         "cast(id as string) value", "if(id % 3 = 0, 'alerts', 'audit') topic", "cast(id % 2 as int) partition"
     )
@@ -100,7 +100,7 @@ def test_each_row_may_name_its_topic_and_the_option_counts_before_it(spark: Spar
     assert sum(map(len, records(root, "audit"))) == 66 + 100
 
 
-def test_rows_without_a_key_are_spread_by_arrow_batch_and_stay_in_order(spark: SparkSession, root: Path) -> None:
+def test_rows_without_key_rotate_partitions_by_arrow_batch(spark: SparkSession, root: Path) -> None:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
         write(spark.range(0, 60, 1, 1).selectExpr("cast(id as string) value"), root, topic="alerts")
@@ -110,7 +110,7 @@ def test_rows_without_a_key_are_spread_by_arrow_batch_and_stay_in_order(spark: S
     assert found == [[*range(n, n + 10), *range(n + 30, n + 40)] for n in (0, 10, 20)]
 
 
-def test_batches_are_compressed_as_the_topic_says_or_the_option(numbers: DataFrame, root: Path) -> None:
+def test_compression_is_that_of_the_option_or_the_topic(numbers: DataFrame, root: Path) -> None:
     write(numbers, root, topic="audit")
     write(numbers, root, topic="alerts", compression="lz4")
     write(numbers, root, topic="alerts")
@@ -127,7 +127,7 @@ def batches(store: Store, topic: str, partition: int) -> Iterator[Batch]:
     return store.log(topic, partition).read_batches(0, max_bytes=1 << 30)
 
 
-def test_batches_have_the_size_that_is_asked_for(spark: SparkSession, root: Path) -> None:
+def test_batches_have_about_batch_bytes(spark: SparkSession, root: Path) -> None:
     frame = spark.range(0, 2000, 1, 1).selectExpr("repeat('x', 90) value", "0 as partition")
     write(frame, root, topic="alerts", batchBytes="4k")
     with seeklog.open(root, read_only=True) as store:
@@ -136,7 +136,7 @@ def test_batches_have_the_size_that_is_asked_for(spark: SparkSession, root: Path
     assert len([size for size in sizes if size > 3500]) > 40
 
 
-def test_a_write_with_an_id_and_a_version_happens_once(numbers: DataFrame, root: Path) -> None:
+def test_write_with_transaction_id_happens_once(numbers: DataFrame, root: Path) -> None:
     once = {"topic": "alerts", "txnAppId": "nightly"}
     write(numbers, root, **once, txnVersion="7")
     write(numbers, root, **once, txnVersion="7")
@@ -147,8 +147,8 @@ def test_a_write_with_an_id_and_a_version_happens_once(numbers: DataFrame, root:
     assert staged(root) == []
 
 
-def test_one_id_and_version_write_to_several_topics_each_once(numbers: DataFrame, root: Path) -> None:
-    """Goal: who writes a batch to two topics in foreachBatch, as to two tables, does not lose the second."""
+def test_one_transaction_id_writes_several_topics_once_each(numbers: DataFrame, root: Path) -> None:
+    """Goal: foreachBatch may write a batch to two topics, as to two tables, under one id."""
     once = {"txnAppId": "nightly", "txnVersion": "7"}
     for _ in range(2):
         write(numbers, root, topic="alerts", **once)
@@ -159,7 +159,7 @@ def test_one_id_and_version_write_to_several_topics_each_once(numbers: DataFrame
     assert sum(map(len, records(root, "audit"))) == 1005
 
 
-def test_for_each_batch_of_a_stream_is_written_once_with_an_id(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_foreach_batch_with_transaction_id_writes_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"value": "{number}"}}\n')
@@ -204,7 +204,7 @@ def test_for_each_batch_of_a_stream_is_written_once_with_an_id(spark: SparkSessi
         ),
     ],
 )
-def test_what_cannot_be_written_is_told_in_one_line_through_the_jvm_and_nothing_is_left(
+def test_failed_write_raises_one_line_and_leaves_nothing(
     spark: SparkSession, root: Path, query: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
@@ -213,22 +213,20 @@ def test_what_cannot_be_written_is_told_in_one_line_through_the_jvm_and_nothing_
     assert staged(root) == []
 
 
-def test_a_path_that_is_no_store_is_told_and_none_is_made(numbers: DataFrame, tmp_path: Path) -> None:
+def test_write_to_missing_store_is_refused(numbers: DataFrame, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="NotALog: there is no store at"):
         write(numbers, tmp_path / "nothing", topic="alerts")
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_topic_that_is_not_there_is_told_before_there_is_a_task(numbers: DataFrame, root: Path) -> None:
+def test_missing_topic_is_refused_before_any_task(numbers: DataFrame, root: Path) -> None:
     for frame in (numbers, numbers.limit(0)):
         with pytest.raises(AnalysisException, match="TopicNotFound: there is no topic 'alarms'"):
             write(frame, root, topic="alarms")
 
 
-def test_an_error_of_a_job_is_not_lost_behind_one_of_its_cleaning_up(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Spark throws away why a job has failed if its abort fails, too."""
+def test_failed_cleanup_does_not_hide_the_job_error(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark discards the error of a job if its abort fails too."""
     writer = batch_writer({"path": str(root), "topic": "alerts"}, RECORD_SCHEMA, overwrite=False)
     root.rename(root.with_name("elsewhere"))
 
@@ -237,7 +235,7 @@ def test_an_error_of_a_job_is_not_lost_behind_one_of_its_cleaning_up(
     assert "remain for a day: there is no store at" in caplog.text
 
 
-def test_the_default_mode_is_refused_by_spark_and_overwrite_by_us(numbers: DataFrame, root: Path) -> None:
+def test_write_modes_other_than_append_are_refused(numbers: DataFrame, root: Path) -> None:
     writer = numbers.write.format("seeklog").option("path", str(root)).option("topic", "alerts")
     with pytest.raises(Exception, match="can only be appended to"):
         writer.mode("overwrite").save()
@@ -245,9 +243,7 @@ def test_the_default_mode_is_refused_by_spark_and_overwrite_by_us(numbers: DataF
         writer.mode("errorifexists").save()
 
 
-def test_a_partition_that_somebody_writes_is_named_with_the_pid_and_nothing_is_committed(
-    numbers: DataFrame, root: Path
-) -> None:
+def test_locked_partition_is_reported_with_pid_and_nothing_is_written(numbers: DataFrame, root: Path) -> None:
     with Holder(root / "alerts-1" / names.LOCK) as holder:
         message = f"LogLocked: .*alerts-1 is open for writing in process {holder.pid}; .*close the producer"
         with pytest.raises(Exception, match=message):
@@ -258,8 +254,8 @@ def test_a_partition_that_somebody_writes_is_named_with_the_pid_and_nothing_is_c
     assert sum(map(len, records(root))) == 1000
 
 
-def test_a_job_that_fails_writes_nothing_and_the_next_one_sweeps_up_behind_it(spark: SparkSession, root: Path) -> None:
-    """Goal: rows that finished, failed and killed tasks had staged are never written."""
+def test_failed_job_writes_nothing_and_next_job_cleans_up(spark: SparkSession, root: Path) -> None:
+    """Goal: rows staged by finished, failed, and killed tasks are never written."""
     once = {"topic": "alerts", "txnAppId": "nightly", "txnVersion": "1"}
     rows = spark.range(0, 500, 1, 5)
     with pytest.raises(Exception, match="too bad"):
@@ -272,7 +268,7 @@ def test_a_job_that_fails_writes_nothing_and_the_next_one_sweeps_up_behind_it(sp
     assert staged(root) == []
 
 
-def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spark: SparkSession, root: Path) -> None:
+def test_insert_into_writes_to_the_tables_topic_or_another(spark: SparkSession, root: Path) -> None:
     spark.sql(f"create table alerts_table using seeklog options (path '{root}', subscribe 'alerts')")
     try:
         columns = "X'6b', cast('v' as binary), null, 1, null, null, null"
@@ -297,7 +293,7 @@ def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spar
         spark.sql("drop table alerts_table")
 
 
-def test_insert_into_a_table_of_many_topics_needs_to_be_told_which(spark: SparkSession, root: Path) -> None:
+def test_insert_into_table_of_many_topics_needs_topic_column(spark: SparkSession, root: Path) -> None:
     spark.sql(f"create table all_topics using seeklog options (path '{root}', subscribe 'alerts,audit')")
     try:
         row = "X'6b', cast('v' as binary), {}, 1, null, null, null"

@@ -1,4 +1,4 @@
-"""The options of a write and the columns that it takes, without Spark: every wrong one is named in one line."""
+"""The options and columns of a write, without Spark: every error is one line."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ TYPES = {
 
 
 def schema(text: str) -> StructType:
-    """Return what `name type, name type` says; Spark's own parser would need a session."""
+    """Return the schema of `name type, name type`; Spark's parser would need a session."""
     pairs = [column.split(" ") for column in text.split(", ")]
     return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_unset_options_have_defaults() -> None:
     options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
     assert (options.path, options.topic, options.compression) == ("/data/store", "alerts", None)
     assert (options.batch_bytes, options.lock_timeout_s, options.txn_app_id) == (BATCH_BYTES, 30.0, None)
 
 
-def test_words_of_kafkas_producer_that_mean_something_are_taken() -> None:
+def test_options_of_kafkas_producer_are_accepted() -> None:
     options = parse_write_options(
         {**PATH, "kafka.batch.size": "32768", "KAFKA.compression.TYPE": "ZSTD"}, streaming=True
     )
     assert (options.batch_bytes, options.compression) == (32768, "zstd")
 
 
-def test_a_stream_is_given_words_by_spark_itself() -> None:
+def test_options_added_by_spark_are_accepted() -> None:
     parse_write_options({**PATH, "checkpointlocation": "/cp", "queryname": "q"}, streaming=True)
 
 
@@ -76,18 +76,18 @@ def test_a_stream_is_given_words_by_spark_itself() -> None:
         ({**PATH, "topic": ""}, False, "a text that is not blank"),
     ],
 )
-def test_a_wrong_option_is_named_in_one_line(options: dict[str, str], streaming: bool, message: str) -> None:
+def test_invalid_option_error_is_one_line(options: dict[str, str], streaming: bool, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message) as caught:
         parse_write_options(options, streaming=streaming)
     assert "\n" not in str(caught.value)
 
 
-def test_a_topic_that_cannot_be_is_refused() -> None:
+def test_invalid_topic_is_refused() -> None:
     with pytest.raises(InvalidName, match="a/b"):
         parse_write_options({**PATH, "topic": "a/b"}, streaming=False)
 
 
-def test_a_topic_is_not_overwritten() -> None:
+def test_overwrite_is_refused() -> None:
     with pytest.raises(UsageError, match=r'mode\("append"\)'):
         batch_writer({**PATH, "topic": "a"}, schema("value binary"), True)
 
@@ -107,19 +107,19 @@ def test_a_topic_is_not_overwritten() -> None:
         ("value binary, value string", "column value twice"),
     ],
 )
-def test_a_column_of_another_type_is_named_with_the_type_that_is_wanted(columns: str, message: str) -> None:
+def test_wrong_column_type_error_names_both_types(columns: str, message: str) -> None:
     options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
     with pytest.raises(UsageError, match=message) as caught:
         record_columns(schema(columns), options)
     assert "\n" not in str(caught.value)
 
 
-def test_something_must_say_which_topic() -> None:
+def test_topic_must_be_set() -> None:
     with pytest.raises(UsageError, match="set option topic, or add a string column topic"):
         record_columns(schema("value binary"), parse_write_options(PATH, streaming=False))
 
 
-def test_the_option_counts_before_the_column_and_what_makes_no_record_is_left_out() -> None:
+def test_option_topic_wins_and_other_columns_are_ignored() -> None:
     everything = schema(
         "key string, value binary, topic string, partition int, offset bigint, timestamp timestamp, x int"
     )

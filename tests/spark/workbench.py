@@ -1,4 +1,4 @@
-"""What the tests of the data source work with: stores with known records, and errors as they come out of the JVM."""
+"""Helpers of the data source tests: stores with known records, and errors that come through the JVM."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "broker"
 BROKERS = sorted(path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz"))
 
 
-class Place(NamedTuple):
-    """A row's place in a store."""
+class RowOffset(NamedTuple):
+    """The offset of a row, with its topic and partition."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ def append(
     partition: int = 0,
     batch_records: int = 0,
 ) -> None:
-    """Append records to one partition: as one batch, or as batches of so many."""
+    """Append records to a partition as one batch, or as batches of a size."""
     records = list(records)
     step = batch_records or max(1, len(records))
     with store._table.writing(TopicPartition(topic, partition)) as log:
@@ -46,7 +46,7 @@ def append(
 
 
 def numbered(count: int, *, first: int = 0, size: int = 10) -> list[Record]:
-    """Return records that tell their number, a second apart; keys repeat every seven."""
+    """Return numbered records, a second apart; keys repeat every seven."""
     return [
         Record(
             b"%0*d" % (size, number),
@@ -58,9 +58,9 @@ def numbered(count: int, *, first: int = 0, size: int = 10) -> list[Record]:
     ]
 
 
-def make_store(path: Path, counts: dict[str, list[int]], *, batch_records: int = 10, **words: Any) -> Path:
-    """Make a store with these topics, each with so many numbered records in its partitions, and close it."""
-    with open_store(path, **words) as store:
+def make_store(path: Path, counts: dict[str, list[int]], *, batch_records: int = 10, **settings: Any) -> Path:
+    """Create a store with topics and numbers of records in their partitions, and close it."""
+    with open_store(path, **settings) as store:
         for topic, partitions in counts.items():
             store.create_topic(topic, partitions=len(partitions))
             for partition, count in enumerate(partitions):
@@ -76,28 +76,28 @@ def unpack_broker(name: str, target: Path) -> Path:
 
 
 def load(spark: SparkSession, path: Path | str, **options: object) -> DataFrame:
-    """Return a DataFrame over a store; options are given as Spark's users give them."""
-    words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return spark.read.format("seeklog").option("path", str(path)).options(**words).load()
+    """Return a DataFrame over a store with Spark options."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    return spark.read.format("seeklog").option("path", str(path)).options(**texts).load()
 
 
-def places(frame: DataFrame) -> list[Place]:
-    """Return where the rows come from, in order."""
-    return sorted(Place(*row) for row in frame.select("topic", "partition", "offset").collect())
+def row_offsets(frame: DataFrame) -> list[RowOffset]:
+    """Return the topics, partitions, and offsets of the rows, in order."""
+    return sorted(RowOffset(*row) for row in frame.select("topic", "partition", "offset").collect())
 
 
-def everything(path: Path, topic: str) -> list[Place]:
-    """Return where all rows of a topic must come from, by the engine."""
+def everything(path: Path, topic: str) -> list[RowOffset]:
+    """Return the same for all records of a topic, read by the engine."""
     with open_store(path, read_only=True) as store:
         return [
-            Place(topic, one.partition, record.offset)
+            RowOffset(topic, one.partition, record.offset)
             for one in store.describe_topic(topic).partitions
             for record in store.log(topic, one.partition).scan()
         ]
 
 
 def message_of(call: Callable[[], object], kind: type[SeeklogError]) -> str:
-    """Return the message of an error of ours that came through the JVM: its class and one line that tells it all."""
+    """Return the one-line message of a seeklog error that came through the JVM, after checking its class."""
     with pytest.raises(Exception) as caught:
         call()
     found = re.search(rf"seeklog\.errors\.{kind.__name__}: (.*)$", str(caught.value), re.MULTILINE)

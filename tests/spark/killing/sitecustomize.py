@@ -1,13 +1,13 @@
-"""Lets the processes of a Spark be killed at a step of a commit. Python imports it by itself where it is on the path.
+"""Kills processes of a Spark session at a step of a commit. Python imports this module if it is on its path.
 
-Every process of a driver that was started with this directory on PYTHONPATH, and with SEEKLOG_TEST_PLAN in its
-environment, watches what it asks of the disk while it stages or commits:
+Every process of a driver that has this directory on PYTHONPATH and SEEKLOG_TEST_PLAN in its environment records its
+calls to the disk while it stages or commits:
 
-    steps       each line one step: the batch's version (or `-` in a task), what is asked, and of which file
-    armed-000   when to kill, and whom. It is done once: the file is renamed to `fired-000`
+    steps       one step per line: the version of the batch (`-` in a task), the call, and the file
+    armed-000   the step and the target of one kill; the process that kills renames the file to `fired-000`
 
-A step has a name if it is one of those that a plan may ask for (`name_of`), else its number in a commit. The kill is
-one of this process, or one of the whole session: the driver, its JVM and all workers, this process as the last.
+A step is identified by its name (`name_of`), else by its number in a commit. A kill ends this process, or the whole
+session: the driver, its JVM, all workers, and this process last.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from types import ModuleType
 from typing import Any
 
 WATCHED = {"seeklog.files.local", "seeklog.topics.transactions"}
-# What changes something, or makes it durable.
+# Calls that change files or make changes durable.
 CHANGES = ("write", "truncate", "sync", "rename", "remove", "sync_directory")
 
 
 class Watch:
-    """What this process has done, and when it is to die."""
+    """The steps of this process, and the check for a kill."""
 
     def __init__(self, plan: Path) -> None:
         self._plan = plan
@@ -46,7 +46,7 @@ class Watch:
         self._logs = []
 
     def before(self, method: str, path: str) -> str:
-        """Take note of a step that is about to be made, and die if it was chosen; return its name."""
+        """Record the next step, and die if a plan chose it; return its name."""
         is_staged = "seeklog-staged-" in path
         if self.version is None and not is_staged:
             return ""
@@ -77,7 +77,7 @@ class Watch:
                     continue
                 armed.rename(armed.with_name(armed.name.replace("armed", "fired")))
             except FileNotFoundError:
-                continue  # another process was quicker
+                continue  # another process was faster
             if plan["whole"]:
                 kill_session(os.getsid(0))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -87,14 +87,14 @@ class Watch:
 
 
 def kill_session(session: int) -> None:
-    """Kill every other process of a session: a driver, and all that it has started."""
+    """Kill every other process of a session: the driver and all of its descendants."""
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             try:
                 if int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[3]) == session:
                     os.kill(int(entry), signal.SIGKILL)
             except (OSError, ValueError):
-                continue  # it has ended meanwhile
+                continue  # it ended meanwhile
 
 
 def watch_files(module: ModuleType, watch: Watch) -> None:
@@ -118,10 +118,10 @@ def watch_files(module: ModuleType, watch: Watch) -> None:
 def watch_commits(module: ModuleType, watch: Watch) -> None:
     original = module.Transactions.commit
 
-    def commit(self: Any, app: str, version: int, *others: Any, **words: Any) -> Any:
+    def commit(self: Any, app: str, version: int, *others: Any, **keywords: Any) -> Any:
         watch.begin(version)
         try:
-            answer = original(self, app, version, *others, **words)
+            answer = original(self, app, version, *others, **keywords)
             watch.die_if("returned")
             return answer
         finally:
@@ -131,7 +131,7 @@ def watch_commits(module: ModuleType, watch: Watch) -> None:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds a watched module as the others do, and changes it once it is loaded."""
+    """Patches a watched module after it is loaded."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

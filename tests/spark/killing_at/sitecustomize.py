@@ -1,7 +1,7 @@
-"""Kills a Spark driver with all its processes at one call to the disk. Python imports it where it is on the path.
+"""Kills a Spark driver with all its processes at one call to the disk. Python imports this module if it is on its path.
 
-SEEKLOG_TEST_KILL is `<method> <part of the path> <number>`: the process that is about to make the call for the
-numbered time kills the whole session, itself as the last.
+SEEKLOG_TEST_KILL is `<method> <part of the path> <number>`. Before the numbered call the process kills the whole
+session, itself last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark.killing.sitecustomize import Finder, Watch, kill_session
 
 
 class KillAt(Watch):
-    """Counts the calls of one kind."""
+    """Counts calls of one method."""
 
     def __init__(self, method: str, part: str, number: int) -> None:
         super().__init__(Path())
