@@ -37,7 +37,7 @@ def test_handover_prints_the_properties_and_the_command(run: Run, root: Path, tm
 
     assert ran.code == 0, ran.err
     lines = ran.err.splitlines()
-    assert lines[0] == "prepared data for Kafka 4.3. Its server.properties:"
+    assert lines[0] == "handed over data to Kafka 4.3. Its server.properties:"
     assert f"log.dirs={root}" in lines
     assert "listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093" in lines
     assert lines[-1] == "Start the broker with: bin/kafka-server-start.sh server.properties"
@@ -121,7 +121,7 @@ def test_store_is_taken_back(run: Run, root: Path) -> None:
         (("--to-kafka", "--kafka-version", "3.9"), "name one of 4.0, 4.1, 4.2, 4.3"),
         (("--to-kafka", "--listener", "nowhere"), "a listener is HOST:PORT"),
         (("--to-kafka", "--set", "retention=1"), "did you mean retention.ms"),
-        (("--to-kafka", "--properties", "data"), "is there already"),
+        (("--to-kafka", "--properties", "data"), "already exists"),
     ],
 )
 def test_conflicting_options_are_refused(run: Run, root: Path, arguments: tuple[str, ...], message: str) -> None:
