@@ -71,6 +71,7 @@ def exit_code(error: Exception) -> Exit:
 # The advice in errors of the Python API, in terms of the command line.
 _REWORDINGS = (
     ("or open here with read_only=True", "then run it again"),
+    ("or open with read_only=True", "then run it again"),
     ("with allow_gaps=True", "with --allow-gaps"),
     ("allow_gaps=True", "--allow-gaps"),
     ("with repair=True", "with --repair"),
