@@ -144,16 +144,16 @@ def run(arguments: list[str]) -> int:
         settings.read()  # refuses an invalid file before anything is done
         code = app.main(arguments, prog_name="seeklog", standalone_mode=False, obj=terminal)
     except click.exceptions.NoArgsIsHelpError as error:
-        terminal.tell(error.format_message())
+        terminal.report(error.format_message())
         return Exit.USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "seeklog"
         text = error.format_message()
         hint = "" if "did you mean" in text else f"; see {command} -h"
-        terminal.tell(f"seeklog: {neutral(text.rstrip('.'))}{hint}")
+        terminal.report(f"seeklog: {neutral(text.rstrip('.'))}{hint}")
         return Exit.USAGE
     except click.ClickException as error:
-        terminal.tell(f"seeklog: {neutral(error.format_message())}")
+        terminal.report(f"seeklog: {neutral(error.format_message())}")
         return Exit.FAILED
     except (Interrupted, KeyboardInterrupt):
         terminal.stopped()
@@ -165,6 +165,6 @@ def run(arguments: list[str]) -> int:
     except (SeeklogError, OSError, MemoryError) as error:
         if terminal.is_verbose:
             traceback.print_exception(error, file=sys.stderr)
-        terminal.tell(f"seeklog: {neutral(line(error))}")
+        terminal.report(f"seeklog: {neutral(line(error))}")
         return exit_code(error)
     return code if isinstance(code, int) else Exit.OK

@@ -75,7 +75,7 @@ class Consent:
         `is_answer`: the report is the only output of the dry run, so --quiet does not suppress it.
         """
         if self.is_dry:
-            (terminal.tell if is_answer else terminal.say)(f"would {change}")
+            (terminal.report if is_answer else terminal.say)(f"would {change}")
             return False
         terminal.confirm(f"{change[0].upper()}{change[1:]}?", is_agreed=self.is_agreed)
         return True

@@ -30,21 +30,21 @@ _DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
     """Return the moment that the text after `@` names, in milliseconds since 1970."""
     now_ms = (clock or SystemClock()).now_ms()
-    word = text.strip()
-    if word.lower() == "now":
+    text = text.strip()
+    if text.lower() == "now":
         return now_ms
-    if word.lower() in _DAYS_AGO:
+    if text.lower() in _DAYS_AGO:
         now = _EPOCH + timedelta(milliseconds=now_ms)
         # A datetime without a zone is local, which gives the right midnight on days with a clock change.
         today = now.date() if utc else now.astimezone().date()
-        day = today - timedelta(days=_DAYS_AGO[word.lower()])
+        day = today - timedelta(days=_DAYS_AGO[text.lower()])
         return _since_1970(datetime(day.year, day.month, day.day, tzinfo=UTC if utc else None))
-    if word.startswith("-") and (span := parse_span_ms(word[1:])) is not None:
+    if text.startswith("-") and (span := parse_span_ms(text[1:])) is not None:
         return max(0, now_ms - span)
-    if _WHOLE.match(word) and len(word) != len("20260102") and int(word) <= INT64_MAX:
-        return int(word)
+    if _WHOLE.match(text) and len(text) != len("20260102") and int(text) <= INT64_MAX:
+        return int(text)
     try:
-        moment = datetime.fromisoformat(word)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
             f"@{text} is not a time; write @2026-01-02T03:04, @-15m, @today or @1700000000000 (milliseconds)"
@@ -93,15 +93,15 @@ class Point:
 
 def parse_point(text: str, *, utc: bool, clock: Clock | None = None) -> Point:
     """Parse OFFSET, -N, start, end or @TIME."""
-    word = text.strip()
-    if word.startswith("@"):
-        return Point("time", parse_time_ms(word[1:], utc=utc, clock=clock))
-    if word.lower() in ("start", "beginning", "earliest"):
+    text = text.strip()
+    if text.startswith("@"):
+        return Point("time", parse_time_ms(text[1:], utc=utc, clock=clock))
+    if text.lower() in ("start", "beginning", "earliest"):
         return Point("start")
-    if word.lower() in ("end", "latest"):
+    if text.lower() in ("end", "latest"):
         return Point("end")
-    is_before_end = word.startswith("-")
-    digits = word[1:] if is_before_end else word
+    is_before_end = text.startswith("-")
+    digits = text[1:] if is_before_end else text
     if _WHOLE.match(digits) and int(digits) <= INT64_MAX:
         return Point("before_end" if is_before_end else "offset", int(digits))
     raise UsageError(f"{text!r} is not a point in a log; write an offset, -N, start, end or @TIME, such as @-15m")

@@ -1,1 +1,1 @@
-"""What the verbs show: text, tables, JSON and pictures of logs, on a terminal or in a file."""
+"""The output of the commands: text, tables, JSON and maps of logs."""

@@ -63,14 +63,14 @@ class Terminal:
     def say(self, text: str) -> None:
         """Print a message, unless -q is given."""
         if not self.is_quiet:
-            self.tell(text)
+            self.report(text)
 
     def detail(self, text: str) -> None:
         """Print a message if -v is given."""
         if self.is_verbose:
-            self.tell(text)
+            self.report(text)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print a message even with -q: an error, or a requested answer."""
         try:
             # Keep the order of data and messages.
@@ -82,7 +82,7 @@ class Terminal:
     def stopped(self, text: str = "") -> None:
         """Print a message after Ctrl-C, on the line below the ^C of the terminal."""
         if not self._is_stopped and sys.stderr.isatty():
-            self.tell("")
+            self.report("")
         self._is_stopped = True
         if text:
             self.say(text)

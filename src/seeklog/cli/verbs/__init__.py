@@ -1,1 +1,1 @@
-"""One module a verb; its command has the verb's name."""
+"""The modules of the commands; `catalogue` says which command is in which."""

@@ -108,7 +108,7 @@ def append(
     if is_csv and delimiter != "\\n":
         raise UsageError("--delimiter does not apply to CSV")
     ends = unescape(delimiter, option="--delimiter")
-    pairs = [options.parse_pair(word, option="--header") for word in headers]
+    pairs = [options.parse_pair(text, option="--header") for text in headers]
     reader = Reader(
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
         key_separator=None if key_sep is None else unescape(key_sep, option="--key-sep"),

@@ -56,7 +56,7 @@ def dump(
     wish = Wish(
         records=records or deep, hex=as_hex, start=start, stop=INT64_MAX if stop is None else stop, utc=terminal.utc
     )
-    paths = [path for word in directory for path in _files(word, with_index=with_index or deep)]
+    paths = [path for argument in directory for path in _files(argument, with_index=with_index or deep)]
     as_lines = terminal.row_format == "jsonl"
     damages = 0
     for path in paths:
@@ -80,14 +80,14 @@ def _parts(path: str, wish: Wish) -> Iterator[dict[str, Any]]:
     return dissect_log(path, wish) if found is None else found
 
 
-def _files(word: str, *, with_index: bool) -> Iterator[str]:
+def _files(argument: str, *, with_index: bool) -> Iterator[str]:
     """Yield a file, or the files of a directory and of the partitions in it."""
-    if os.path.isfile(word):
-        yield word
+    if os.path.isfile(argument):
+        yield argument
         return
-    if not os.path.isdir(word):
-        raise NotALog(f"{word} does not exist; name a log file or a directory")
-    found = [f"{word.rstrip('/')}/{name}" for name in sorted(os.listdir(word))]
+    if not os.path.isdir(argument):
+        raise NotALog(f"{argument} does not exist; name a log file or a directory")
+    found = [f"{argument.rstrip('/')}/{name}" for name in sorted(os.listdir(argument))]
     files = [
         path for path in found if os.path.isfile(path) and is_dumpable(os.path.basename(path), with_index=with_index)
     ]
@@ -96,7 +96,7 @@ def _files(word: str, *, with_index: bool) -> Iterator[str]:
     for path in inside:
         yield from _files(path, with_index=with_index)
     if not files and not inside:
-        raise NotALog(f"{word} contains no log files; name the directory of a partition or of a store")
+        raise NotALog(f"{argument} contains no log files; name the directory of a partition or of a store")
 
 
 # ---------------------------------------------------------------- as text
@@ -113,7 +113,7 @@ def _batch(part: dict[str, Any]) -> str:
     first = part["base_offset"]
     if part["magic"] != 2:
         return f"offset {first}  @{part['position']}  {part['size']} B  magic {part['magic']}: {part['detail']}"
-    words = [
+    facts = [
         f"offset {first}" + (f"-{part['last_offset']}" if part["last_offset"] != first else ""),
         f"@{part['position']}",
         f"{part['size']} B",
@@ -124,16 +124,16 @@ def _batch(part: dict[str, Any]) -> str:
         f"{'append time' if part['timestamp_type'] == 'LogAppendTime' else 'time'} {part['max_timestamp'] or 'none'}",
     ]
     if part["late_ms"]:
-        words.append(f"{amounts.span(part['late_ms'] / 1000)} late")
+        facts.append(f"{amounts.span(part['late_ms'] / 1000)} late")
     if part["producer_id"] >= 0:
-        words.append(f"producer {part['producer_id']}/{part['producer_epoch']} seq {part['base_sequence']}")
+        facts.append(f"producer {part['producer_id']}/{part['producer_epoch']} seq {part['base_sequence']}")
     if part["is_transactional"]:
-        words.append("transactional")
+        facts.append("transactional")
     if part["is_control"]:
-        words.append(f"control: {part.get('marker') or 'unknown'}")
+        facts.append(f"control: {part.get('marker') or 'unknown'}")
     if "delete_horizon" in part:
-        words.append(f"delete horizon {part['delete_horizon']}")
-    return "  ".join(words)
+        facts.append(f"delete horizon {part['delete_horizon']}")
+    return "  ".join(facts)
 
 
 def _record(part: dict[str, Any]) -> str:
@@ -154,20 +154,20 @@ def _entry(part: dict[str, Any]) -> str:
 
 
 def _summary(part: dict[str, Any]) -> str:
-    words = [amounts.size(part["size"])]
+    facts = [amounts.size(part["size"])]
     if "batches" in part:
-        words += [amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
+        facts += [amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
         if part["old_batches"]:
-            words.append(f"{part['old_batches']:,} in an old format")
+            facts.append(f"{part['old_batches']:,} in an old format")
         if part["first_offset"] is not None:
-            words.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
-        words += [f"{count} {codec}" for codec, count in part["codecs"].items()]
+            facts.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
+        facts += [f"{count} {codec}" for codec, count in part["codecs"].items()]
         if part["ratio"] is not None and part["ratio"] != 1:
-            words.append(f"ratio {part['ratio']}")
-        words += [f"{part[name]} {word}" for name, word in _COUNTED.items() if part[name]]
+            facts.append(f"ratio {part['ratio']}")
+        facts += [f"{part[name]} {title}" for name, title in _COUNTED.items() if part[name]]
     elif "entries" in part:
-        words.append(amounts.counted(part["entries"], "entry", "entries"))
-    return f"= {', '.join(words)}, {_found(part['damages'])}"
+        facts.append(amounts.counted(part["entries"], "entry", "entries"))
+    return f"= {', '.join(facts)}, {_found(part['damages'])}"
 
 
 def _plain(part: dict[str, Any]) -> str:

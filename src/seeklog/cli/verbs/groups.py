@@ -181,8 +181,8 @@ def reset(
     if not changed:
         terminal.say(f"group {group} is already at these offsets; nothing was changed")
         return
-    what = f"the offsets of group {group} in {amounts.counted(changed, 'partition')} of {topic}"
-    if consent.to(terminal, f"set {what}"):
+    change = f"the offsets of group {group} in {amounts.counted(changed, 'partition')} of {topic}"
+    if consent.to(terminal, f"set {change}"):
         with open_to_write(directory) as store:
             store.commit_offsets(group, new)
-        terminal.say(f"set {what}")
+        terminal.say(f"set {change}")

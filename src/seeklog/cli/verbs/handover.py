@@ -106,8 +106,8 @@ class _Run:
         shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
         write_rows(self.terminal, shown or COLUMNS, rows)
 
-    def may_do(self, what: str) -> bool:
-        return self.consent.to_plan(self.terminal, what)
+    def may_do(self, change: str) -> bool:
+        return self.consent.to_plan(self.terminal, change)
 
 
 def _hand_over_in_place(
@@ -136,7 +136,7 @@ def _hand_over_in_place(
             file.write("".join(f"{line}\n" for line in lines).encode())
     run.terminal.say(f"handed over {run.directory} to Kafka {broker.kafka_version}. Its server.properties:")
     for line in lines:
-        run.terminal.tell(neutral(line))
+        run.terminal.report(neutral(line))
     run.terminal.say(f"Start the broker with: {COMMAND}")
 
 
@@ -157,16 +157,16 @@ def _copy_into(
     run.show(plan.steps())
     if plan.missing:
         lacking = amounts.counted(len(plan.missing), "topic")
-        run.terminal.tell(
+        run.terminal.report(
             f"seeklog: the cluster lacks {lacking}. Start its broker, run the commands below, stop the broker, "
             "then run this command again"
         )
         for command in plan.create_commands():
-            run.terminal.tell(neutral(command))
+            run.terminal.report(neutral(command))
         return Exit.FAILED
     size = sum(copy.size_bytes for copy in plan.copies if not copy.is_there)
-    what = f"copy {amounts.counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
-    if not run.may_do(what):
+    change = f"copy {amounts.counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
+    if not run.may_do(change):
         return None
     with run.terminal.progress("copying", total=size, unit="bytes") as shown:
         done = hand_over_into(store, target, advance=shown.advance)
@@ -174,7 +174,7 @@ def _copy_into(
     reset = done.reset_command()
     if reset is not None:
         run.terminal.say("Then set the offsets of the groups, before any consumer starts:")
-        run.terminal.tell(neutral(reset))
+        run.terminal.report(neutral(reset))
     return None
 
 

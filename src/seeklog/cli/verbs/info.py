@@ -79,5 +79,5 @@ def _draw(
             )
             terminal.write(("\n" if number else "") + "".join(f"{ink.render(line)}\n" for line in lines))
             if portrait.problem:
-                terminal.tell(f"seeklog: {neutral(portrait.problem)}")
+                terminal.report(f"seeklog: {neutral(portrait.problem)}")
     return Exit.DAMAGE if is_damaged else None

@@ -51,7 +51,7 @@ def ls(terminal: Terminal, directory: str, internal: bool) -> int | None:
         if kind is not None:
             terminal.say(f"{neutral(name)} is not listed: {_REASONS[kind]}")
     for damage in damages:
-        terminal.tell(f"seeklog: {neutral(line(damage))}")
+        terminal.report(f"seeklog: {neutral(line(damage))}")
     return Exit.DAMAGE if damages else None
 
 
@@ -104,7 +104,7 @@ def _listed_row(store: Store, directory: str, name: str, utc: bool, damages: lis
 
 
 def _record_count(directory: str, description: TopicDescription) -> int:
-    """Return the number of records in a topic: its offsets, less what compaction has dropped."""
+    """Return the number of records in a topic: its offsets, less those that compaction removed."""
     offsets = description.record_count
     if not offsets or not description.config.compacts:
         return offsets

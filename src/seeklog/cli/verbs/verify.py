@@ -148,18 +148,18 @@ def _block(row: dict[str, Any], *, colors: bool) -> str:
         where += f", byte {amounts.count(row['position'])}"
     if row["offset"] is not None:
         where += f", offset {amounts.count(row['offset'])}"
-    word = row["severity"].ljust(7)
-    word = f"\x1b[{_COLORS[row['severity']]}m{word}\x1b[0m" if colors else word
+    severity = row["severity"].ljust(7)
+    severity = f"\x1b[{_COLORS[row['severity']]}m{severity}\x1b[0m" if colors else severity
     lines = [f"{row['kind']}: {row['detail']}", row["meaning"]]
     if row["next"]:
         lines.append(f"next: {row['next']}")
-    return f"{word}  {neutral(where)}\n" + "".join(f"         {neutral(line)}\n" for line in lines) + "\n"
+    return f"{severity}  {neutral(where)}\n" + "".join(f"         {neutral(line)}\n" for line in lines) + "\n"
 
 
 def _summary(targets: list[Target], inspections: list[Inspection], rows: list[dict[str, Any]], seconds: float) -> str:
     severities = Counter(row["severity"] for row in rows)
     found = ", ".join(
-        amounts.counted(severities[word], word) for word in ("error", "warning", "note") if severities[word]
+        amounts.counted(severities[name], name) for name in ("error", "warning", "note") if severities[name]
     )
     size = sum(inspection.size for inspection in inspections)
     done = (
