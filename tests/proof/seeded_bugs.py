@@ -469,7 +469,7 @@ BUGS: Final = (
     Bug(
         15,
         "recovery removes segments on the word of a name that is not durable",
-        (Edit("mend", "found.leftovers or not report.clean", "False"),),
+        (Edit("mend", "surveyed.leftovers or not report.clean", "False"),),
         state_of("compaction of a compacted log, killed at a rename", "retention killed at a rename"),
     ),
     Bug(

@@ -77,10 +77,10 @@ class KnownProducers:
         now_ms = self._now_ms()
         # Batches below the log start offset count, too, as long as their segment is there.
         position = view.bases[0] if none_at is None else none_at
-        found = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, not_above=end)
-        if found is not None:
-            state.restore(found[1], now_ms=now_ms)
-            position = found[0]
+        snapshot = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, not_above=end)
+        if snapshot is not None:
+            state.restore(snapshot[1], now_ms=now_ms)
+            position = snapshot[0]
         for segment in view.segments:
             if segment.next_offset > position and segment.base_offset < end and segment.base_offset not in skipped:
                 state.note(_batches_of(segment, position, end), now_ms=now_ms)

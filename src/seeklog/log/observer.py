@@ -231,16 +231,16 @@ class Observer:
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
             raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
 
-    def _load(self, *, is_second_look: bool = False) -> None:
+    def _load(self, *, is_retry: bool = False) -> None:
         """Load the directory; retry if files are replaced during the look."""
         for _ in range(MAX_LOOKS):
             try:
-                return self._load_once(is_second_look=is_second_look)
+                return self._load_once(is_retry=is_retry)
             except FileNotFoundError:
                 self.files.list(self.directory)  # raises if the directory itself is gone
-        return self._load_once(is_second_look=is_second_look)
+        return self._load_once(is_retry=is_retry)
 
-    def _load_once(self, *, is_second_look: bool) -> None:
+    def _load_once(self, *, is_retry: bool) -> None:
         self._check_same_topic()
         self._next_visit_check = 0.0
         self._checkpoint = self._read_checkpoint()
@@ -270,9 +270,9 @@ class Observer:
             if saved.is_of(last.base_offset, size=last.size):
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
-        self._look(self._read_checkpoint(), is_second_look=is_second_look)
+        self._update_offsets(self._read_checkpoint(), is_retry=is_retry)
 
-    def _look(self, latest: Checkpoint | None, *, is_second_look: bool = False) -> None:
+    def _update_offsets(self, latest: Checkpoint | None, *, is_retry: bool = False) -> None:
         """Set the offsets up to which the log may be read, by the latest checkpoint.
 
         If records seem lost, everything is loaded once more before the error is raised.
@@ -287,9 +287,9 @@ class Observer:
             return
         end = self._tail.next_offset
         if checkpoint is not None and end < checkpoint.recovery_point:
-            if not is_second_look:
+            if not is_retry:
                 # Compaction may have merged the last segments, and not have replaced the checkpoint yet.
-                self._load(is_second_look=True)
+                self._load(is_retry=True)
                 return
             self._check_lost(checkpoint, end)
         self.log_end_offset = end
@@ -343,7 +343,7 @@ class Observer:
                     self._load()
                 else:
                     self._checkpoint = checkpoint
-                    self._look(checkpoint)
+                    self._update_offsets(checkpoint)
             except FileNotFoundError:
                 # The last segment disappeared during the look: it was truncated or deleted.
                 self._load()

@@ -150,13 +150,13 @@ class Partition:
         )
         checkpoint = known_checkpoint(files, directory, inherited=inherited)
         listing = files.list(directory)
-        found = survey(shared, listing, checkpoint)
+        surveyed = survey(shared, listing, checkpoint)
         if promises.saved is not None and checkpoint is not None and checkpoint.is_visited:
             promises.keep_stale_checkpoint()
         own = promises.saved
         mended = mend(
             shared,
-            found,
+            surveyed,
             listing=listing,
             recovery_point=checkpoint.recovery_point if checkpoint is not None else 0,
             initial_offset=checkpoint.recovery_point if checkpoint is not None else config.initial_offset,
@@ -177,7 +177,7 @@ class Partition:
             # An interrupted truncation may have cut below it.
             promises.contiguous_from = min(own.contiguous_from, end)
         else:
-            promises.contiguous_from = end if found.scanned else first
+            promises.contiguous_from = end if surveyed.scanned else first
         if config.high_watermark == "manual":
             self.high_watermark = min(end, self._last_watermark(checkpoint, first))
         promises.begin_epochs(mended.epochs, log_start_offset=self.log_start_offset, log_end_offset=end)
@@ -187,7 +187,7 @@ class Partition:
             self.view,
             end=end,
             none_at=own.recovery_point if own is not None and own.has_producers is False else None,
-            scanned={scanned.segment.base_offset: scanned.has_producers for scanned in found.scanned},
+            scanned={scanned.segment.base_offset: scanned.has_producers for scanned in surveyed.scanned},
         ):
             files.sync_directory(directory)
         # If the log was not closed, a truncation may have crashed after its cut, and a reader may have looked before

@@ -220,9 +220,9 @@ class ProducerState:
             if header.producer_id < 0:
                 continue
             entry = self.get(header.producer_id, now_ms=now_ms)
-            found = entry.find(header) if entry is not None else None
-            if found is not None:
-                repeated.append(found)
+            written = entry.find(header) if entry is not None else None
+            if written is not None:
+                repeated.append(written)
                 continue
             _check_fields(header)
             current = ahead.get(header.producer_id, entry)

@@ -48,15 +48,15 @@ class Promises:
             names.STALE_CHECKPOINT,
         )
 
-    def begin_epochs(self, found: Sequence[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
+    def begin_epochs(self, scanned: Sequence[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
         """Combine the epochs from the checkpoint, from Kafka's file, and from a scan of the batches."""
         epochs = self.epochs
         if self.saved is not None:
             # Each of our epochs is in a checkpoint before it is stamped on a batch. No CRC covers the epoch of a batch
             # or Kafka's file. So other epochs, as of a broker that appended, count only if both of these agree.
-            found = [entry for entry in found if entry in epochs.entries]
+            scanned = [entry for entry in scanned if entry in epochs.entries]
             epochs.entries = list(self.saved.epochs)
-        epochs.merge(found, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+        epochs.merge(scanned, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
         if not epochs.entries:
             epochs.begin(0, log_start_offset)
 

@@ -75,9 +75,9 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
     If a batch does not prove its index entry, the segment rebuilds its indexes, once.
     """
     for _ in range(2):
-        found = _try_entries(segment, offset, chunk)
-        if found is not None:
-            return found
+        batch = _try_entries(segment, offset, chunk)
+        if batch is not None:
+            return batch
         segment.rebuild_indexes("an entry does not point at the batch it names")
     raise segment.damaged("the batch that a rebuilt index points at changes while it is read")
 
@@ -288,12 +288,14 @@ class Cursor:
         size = segment.size  # taken before the read, which does not cover later appends
         self.origin, self.data = segment.read_on(wanted, position)
         self.at = position - self.origin
-        found = len(self.data) - self.at
-        if found >= HEADER_SIZE and (found >= min(wanted, size - position) or position + found >= segment.size):
+        available = len(self.data) - self.at
+        if available >= HEADER_SIZE and (
+            available >= min(wanted, size - position) or position + available >= segment.size
+        ):
             return True
         if position >= segment.size:
             return False  # the segment was truncated during the read
-        raise cut_short(segment, position + found)
+        raise cut_short(segment, position + available)
 
     def _enter(self, index: int) -> None:
         self.index = index
@@ -542,9 +544,9 @@ def offset_at_time(view: View, timestamp_ms: int, start: int, stop: int, *, limi
         newest = segment.max_timestamp_ms()
         if segment.base_offset >= stop or (newest is not None and newest < timestamp_ms):
             continue
-        found = _time_in_segment(segment, timestamp_ms, start, stop, limit)
-        if found is not None:
-            return found
+        offset = _time_in_segment(segment, timestamp_ms, start, stop, limit)
+        if offset is not None:
+            return offset
     return None
 
 
@@ -555,8 +557,8 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
     cursor = Cursor(View([segment]), begin, chunk=TIME_CHUNK)
     while True:
         try:
-            cursor.at, found = batch_header.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
-            if found:
+            cursor.at, has_match = batch_header.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
+            if has_match:
                 out: list[Record] = []
                 # A limit of one byte decodes just this batch.
                 cursor.at, next_offset, _ = decode.read_records(

@@ -115,17 +115,17 @@ class Survey:
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     """Return the segments of a listing in order."""
-    found = {}
+    statuses = {}
     for name in listing:
         if name.endswith(names.LOG):
             parsed = names.parse_segment_name(name)
             if parsed is not None:
                 # Another process may have just deleted the segment.
                 with contextlib.suppress(FileNotFoundError):
-                    found[parsed[0]] = shared.files.status(f"{shared.directory}/{name}")
-    bases = sorted(found)
+                    statuses[parsed[0]] = shared.files.status(f"{shared.directory}/{name}")
+    bases = sorted(statuses)
     ends = [*bases[1:], INT64_MAX][: len(bases)]
-    return [_listed(shared, base, found[base], next_offset=end) for base, end in zip(bases, ends, strict=True)]
+    return [_listed(shared, base, statuses[base], next_offset=end) for base, end in zip(bases, ends, strict=True)]
 
 
 def _listed(shared: Shared, base_offset: int, status: FileStatus, *, next_offset: int) -> Segment:
@@ -230,8 +230,8 @@ def _base_of(name: str) -> int:
 
 def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> Survey:
     """Check a partition directory and decide what to do. Raises if damage must be refused."""
-    found = Survey(leftovers=list(_leftovers(listing)))
-    found.segments = segments = list_segments(shared, listing)
+    surveyed = Survey(leftovers=list(_leftovers(listing)))
+    surveyed.segments = segments = list_segments(shared, listing)
     recovery_point = checkpoint.recovery_point if checkpoint is not None else 0
     contiguous_from = checkpoint.contiguous_from if checkpoint is not None else INT64_MAX
     trusts_seals = checkpoint is None or not checkpoint.is_visited
@@ -240,29 +240,29 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
         # Deleted segments that reappeared after a crash. There may be holes between them.
         while len(segments) > 1 and segments[1].base_offset <= checkpoint.log_start_offset:
             gone = segments.pop(0).base_offset
-            found.leftovers += [
+            surveyed.leftovers += [
                 name for name in listing if name.startswith(f"{gone:020d}.") and name.endswith(names.SEGMENT_SUFFIXES)
             ]
     if checkpoint is not None and checkpoint.active is not None and segments:
-        found.clean_active = _restore(shared, segments[-1], checkpoint.active)
+        surveyed.clean_active = _restore(shared, segments[-1], checkpoint.active)
     for number, segment in enumerate(segments):
         last = number == len(segments) - 1
-        if last and found.clean_active is not None:
+        if last and surveyed.clean_active is not None:
             break
         if not last and segment.next_offset <= recovery_point and trusts_seals and _trust_seal(shared, segment):
-            found.sealed.append(segment)
+            surveyed.sealed.append(segment)
             continue
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
-        found.scanned.append(scanned)
+        surveyed.scanned.append(scanned)
         if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
             # A broker's old format is not damage, and must not be cut.
             raise scanned.state.problem.located(segment.path)
         if scanned.action is Action.REFUSE:
             raise _refusal(scanned, recovery_point)
         if scanned.action is Action.CUT:
-            found.after_cut = segments[number + 1 :]
+            surveyed.after_cut = segments[number + 1 :]
             break
-    return found
+    return surveyed
 
 
 def _leftovers(listing: list[str]) -> Iterable[str]:
@@ -385,7 +385,7 @@ class Mended:
 
 
 def mend(
-    shared: Shared, found: Survey, *, listing: list[str], recovery_point: int, initial_offset: int, now_ms: int
+    shared: Shared, surveyed: Survey, *, listing: list[str], recovery_point: int, initial_offset: int, now_ms: int
 ) -> Mended:
     """Carry out the decisions of `survey` and sync the result. Bytes above the recovery point are written again.
 
@@ -393,30 +393,30 @@ def mend(
     syncing does.
     """
     files, directory = shared.files, shared.directory
-    report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
-    if found.leftovers or not report.clean:
+    report = RecoveryReport(clean=surveyed.clean_active is not None and not surveyed.scanned)
+    if surveyed.leftovers or not report.clean:
         # A killed process or a failed sync may have left names that are visible but not yet durable. Nothing is removed
         # because of a name that a power loss can undo.
         files.sync_directory(directory)
-    report.completed_swaps = complete_swaps(shared, listing, found.segments)
-    for name in found.leftovers:
+    report.completed_swaps = complete_swaps(shared, listing, surveyed.segments)
+    for name in surveyed.leftovers:
         remove_if_exists(files, f"{directory}/{name}")
-    if found.scanned and found.scanned[-1].action is Action.CUT:
-        _keep_evidence(shared, found, report)
-    sealed = list(found.sealed)
+    if surveyed.scanned and surveyed.scanned[-1].action is Action.CUT:
+        _keep_evidence(shared, surveyed, report)
+    sealed = list(surveyed.sealed)
     epochs: list[EpochEntry] = []
-    for scanned in found.scanned:
+    for scanned in surveyed.scanned:
         epochs += scanned.state.epochs
-        _rewrite(shared, scanned, recovery_point, is_last=scanned is found.scanned[-1])
+        _rewrite(shared, scanned, recovery_point, is_last=scanned is surveyed.scanned[-1])
         report.scanned_segments += 1
         report.scanned_batches += scanned.state.batch_count
         report.scanned_bytes += scanned.state.size
-    active = _open_active(shared, found, initial_offset)
-    for scanned in found.scanned:
+    active = _open_active(shared, surveyed, initial_offset)
+    for scanned in surveyed.scanned:
         report.rebuilt_indexes += 1
         if scanned.state is not active.state:
             sealed.append(_reseal(scanned, now_ms=now_ms))
-    if found.scanned or found.leftovers or found.clean_active is None:
+    if surveyed.scanned or surveyed.leftovers or surveyed.clean_active is None:
         files.sync_directory(directory)
     sealed.sort(key=lambda segment: segment.base_offset)
     if report.cut_bytes:
@@ -432,14 +432,14 @@ def mend(
     return Mended(sealed, active, epochs, report)
 
 
-def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSegment:
-    if found.clean_active is not None:
-        segment, state = found.clean_active
+def _open_active(shared: Shared, surveyed: Survey, initial_offset: int) -> ActiveSegment:
+    if surveyed.clean_active is not None:
+        segment, state = surveyed.clean_active
         active = ActiveSegment(shared, state, Handle(shared.files, segment.path, write=True))
         active.adopt_indexes()
         return active
-    if found.scanned:
-        last = found.scanned[-1]
+    if surveyed.scanned:
+        last = surveyed.scanned[-1]
         active = ActiveSegment(shared, last.state, Handle(shared.files, last.segment.path, write=True))
         active.replace_indexes()
         shared.remove(last.segment.base_offset, names.SEAL, names.KEY_INDEX)
@@ -483,10 +483,10 @@ def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: 
         scanned.segment.release()
 
 
-def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> None:
+def _keep_evidence(shared: Shared, surveyed: Survey, report: RecoveryReport) -> None:
     """Copy the tail and the later segments to `.torn` files, sync them, and only then truncate."""
     files, directory = shared.files, shared.directory
-    cut = found.scanned[-1]
+    cut = surveyed.scanned[-1]
     report.cut_reason = str(cut.state.problem.reason) if cut.state.problem is not None else cut.stop.value
     tail = cut.segment.read(cut.segment.size - cut.state.size, cut.state.size)
     cut.segment.release()
@@ -495,7 +495,7 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
         name_of = partial(names.torn_name, cut.segment.base_offset, cut.state.size)
         report.torn_files.append(write_evidence(shared, name_of, tail))
     # From last to first, so that a crash in between leaves a log without a hole.
-    for segment in reversed(found.after_cut):
+    for segment in reversed(surveyed.after_cut):
         data = segment.read(segment.size, 0)
         segment.release()
         _count(report, data)

@@ -618,12 +618,12 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
             wanted = whole_batch_size(data)
 
 
-def cut_short(segment: Segment, found: int) -> LostRecords:
-    """Return the error for a file with only `found` bytes, fewer than its segment."""
+def cut_short(segment: Segment, size: int) -> LostRecords:
+    """Return the error for a file with only `size` bytes, fewer than its segment."""
     return LostRecords(
-        f"the file ends after {found} bytes, the segment holds {segment.size}",
+        f"the file ends after {size} bytes, the segment holds {segment.size}",
         path=segment.path,
-        position=found,
+        position=size,
         advice=ADVICE,
     )
 
