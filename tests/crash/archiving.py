@@ -31,7 +31,7 @@ def fill(store: Store, count: int) -> None:
 
 
 def archived(files: Files) -> list[int] | None:
-    """Return the offsets that an archive gives, None if there is none that counts."""
+    """Return the offsets in an archive, or None if it has no valid manifest."""
     try:
         with seeklog.open(ARCHIVE, files=files, read_only=True, background=False) as cold:
             # Where no segment was full yet there is a topic without partitions, or none.

@@ -106,7 +106,7 @@ class Explorer(Generic[R, F]):
         return disk.digest()
 
     def _moment(self, recorder: R) -> tuple[Hashable, ...]:
-        """Return what tells apart two promises under which the same disk is judged anew."""
+        """Return the state of the promises. A disk is judged again if this differs."""
         return (recorder.calls, self.tally.boundaries)
 
     def _root(self) -> str:

@@ -629,7 +629,7 @@ def _index_problem(log: LogReader) -> str:
     try:
         listing = [name for name in files.list(directory) if name.endswith(names.TRANSACTION_INDEX)]
         indexes = {name: files.read_file(f"{directory}/{name}") for name in listing}
-    except OSError as error:  # this is no call of the log's, but it is made to fail like one
+    except OSError as error:  # not a call of the log, but it fails like one
         raise NotAccessible(f"{directory} cannot be looked at: {error}") from error
     for name, index in indexes.items():
         for _, producer_id, _, last_offset, _ in struct.iter_unpack(">hqqqq", index):

@@ -116,7 +116,7 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     cut_by_recovery_and_damage_the_checkpoint,
 )
 FROM_TORN: Final = {cut_by_recovery, cut_by_recovery_and_damage_the_checkpoint}
-"""Of these the repair brings back what recovery has put aside."""
+"""Damage from which the repair restores bytes that recovery cut."""
 
 
 def damaged_disk(damage: Damage) -> Disk:
@@ -149,7 +149,7 @@ def errors(files: Files) -> list[str]:
 
 
 def kept_aside(disk: Disk) -> dict[str, bytes]:
-    """Return what a repair has put aside of the damage."""
+    """Return the bytes that a repair has quarantined."""
     return {path: data for path, data in disk.files.items() if path.endswith(names.DAMAGED)}
 
 
@@ -184,7 +184,7 @@ class RepairPromise:
         except (SeeklogError, AssertionError) as error:
             return [f"{type(error).__name__}: {error}"]
         if kept_aside(left.disk()) != self.kept:
-            said.append("what was put aside is not what a repair puts aside that was not interrupted")
+            said.append("the quarantined bytes differ from those of an uninterrupted repair")
         return said
 
 

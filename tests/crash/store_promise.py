@@ -109,7 +109,7 @@ class StoreOutcome:
     read_only: dict[str, TopicFound] | None = None
     """What a store that was opened read-only saw before the recovery; None: it was refused."""
     replayed: Replayed | None = None
-    """What the store held after transactions were committed once more; None: it was not opened anew."""
+    """The records after the transactions were committed once more; None: the store was not reopened."""
     problem: str = ""
     """What went wrong without any promise being needed to see it."""
 

@@ -45,7 +45,7 @@ ROOT: Final = "/data/store"
 NEW_STORE: Final = Disk.of({}, directories=["/data"])
 SENTINEL: Final = b"sent after the crash"
 PROBE: Final = "probe"
-# Every name that a workload gives a topic: each that a crash has left no topic of can be created anew.
+# Every topic name of the workloads: if a crash has left no such topic, it can be created again.
 TOPICS: Final = ("orders", "payments", "audit")
 
 
@@ -137,7 +137,7 @@ class StoreRecorder:
             self._settle_transactions()
         topics, groups = look_at(self.store)
         outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
-        # What is above the recovery point is not recovered yet, so only what lies below it counts here.
+        # Records above the recovery point are not recovered yet, so only those below it count here.
         violations = self.promise.violations(outcome, is_power_loss=True)
         assert not violations, violations
         self.is_open = True
@@ -211,7 +211,7 @@ class StoreRecorder:
         self.calls += 1
 
     def _settle_log(self, topic: TopicPromise, number: int, *, grows: bool = False) -> None:
-        """Note what one partition holds for good."""
+        """Record the durable content of one partition."""
         log, promise = self.store.log(topic.name, number), topic.logs[number]
         start = promise.start_at_least = promise.start_at_most = log.log_start_offset
         promise.possible = {at: found for at, found in promise.possible.items() if at >= start}
@@ -761,4 +761,4 @@ def check_names_are_free(store: Store, free: Sequence[str]) -> None:
         for name in free:
             sent = producer.send(name, SENTINEL, key=b"key", partition=1)
             producer.flush()
-            assert sent.result(timeout=0).offset == 0, f"{name} was created anew, but is not empty"
+            assert sent.result(timeout=0).offset == 0, f"{name} was created again, but is not empty"

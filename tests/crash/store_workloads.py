@@ -196,7 +196,7 @@ def kill_during(
 ) -> None:
     """Prepare unobserved, and kill the process at a boundary of the action.
 
-    Every other time it is one where the catalog has its name, but not for good.
+    Every other time the catalog has its name, but the name is not durable.
     """
     count, named = boundaries_of(on, prepare, action)
     at = on.chance.choice(named) if named and on.chance.random() < 0.5 else on.chance.randrange(1, count + 1)

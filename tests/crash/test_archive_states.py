@@ -57,7 +57,7 @@ def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
 
 
 @pytest.mark.id("archive-crash-states")
-def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_the_next_completes_it() -> None:
+def test_archive_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
     """Goal: the first archiving, one that adds to it, and one that has nothing to add."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
     with open_on(files) as store:
@@ -76,7 +76,7 @@ def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_th
 
 
 @pytest.mark.id("archive-removal-waits-for-sync")
-def test_nothing_is_removed_that_a_manifest_which_is_not_durable_has_replaced() -> None:
+def test_replaced_files_stay_until_new_manifest_is_durable() -> None:
     """Goal: an archiving was killed where its manifest had just got its name; then power goes during the next."""
 
     class Killed(BaseException):
@@ -114,7 +114,7 @@ def test_nothing_is_removed_that_a_manifest_which_is_not_durable_has_replaced() 
     assert all(archived(SimFiles(disk)) in (before, after) for disk in seen)
 
 
-def test_a_source_that_a_crash_left_with_a_hole_is_archived_up_to_it() -> None:
+def test_source_with_a_gap_from_a_crash_is_archived_up_to_the_gap() -> None:
     """Goal: the name of a segment is gone, those of the next are there, for none was synced: recovery cuts them off."""
     recorder = ArchiveRecorder(SimFiles)
     left: dict[bytes, Disk] = {}

@@ -23,7 +23,7 @@ SEED = 1
 
 @pytest.mark.id("crash-states")
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_crash_at_any_boundary_keeps_every_promise(name: str) -> None:
+def test_crash_at_any_operation_keeps_every_promise(name: str) -> None:
     """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""
     states = STATES_OF.get(name, STATES_PER_WORKLOAD)
     tally = explore(WORKLOADS[name], states=states, seed=SEED)
@@ -42,7 +42,7 @@ class NoSync(SimFiles):
 
 
 class NoDirectorySync(SimFiles):
-    """A disk that forgets the names it was told to keep."""
+    """A disk that ignores directory syncs."""
 
     def sync_directory(self, path: str) -> None:
         pass
@@ -67,7 +67,7 @@ class NoTruncate(SimFiles):
         (NoTruncate, "truncate_to, flush=batch"),
     ],
 )
-def test_an_engine_that_left_out_a_step_would_be_caught(disk_type: type[SimFiles], name: str) -> None:
+def test_engine_without_a_step_is_caught(disk_type: type[SimFiles], name: str) -> None:
     """Goal: the suite can fail. A disk that ignores a call stands for an engine that never makes it."""
     try:
         tally = explore(WORKLOADS[name], states=STATES_PER_WORKLOAD, seed=SEED, disk_type=disk_type)

@@ -9,7 +9,7 @@ from crash.sim import Disk, SimFiles
 
 
 @pytest.mark.id("lake-crash-states")
-def test_a_crash_at_any_boundary_leaves_the_old_manifest_or_the_new_one_and_whole_files() -> None:
+def test_crash_leaves_old_or_new_manifest_and_whole_files() -> None:
     assert explore_lake(SimFiles(Disk.of({}, directories=["/lakes"]))) > 60
 
 
@@ -36,7 +36,7 @@ class NoTopicSync(SimFiles):
 
 
 @pytest.mark.parametrize("disk_type", [NoSync, NoDirectorySync, NoDateSync, NoTopicSync])
-def test_a_lake_that_left_out_a_step_would_be_caught(disk_type: type[SimFiles]) -> None:
+def test_lake_without_a_step_is_caught(disk_type: type[SimFiles]) -> None:
     """Goal: the test above can fail."""
     with pytest.raises(Exception):  # whatever goes wrong first
         explore_lake(disk_type(Disk.of({}, directories=["/lakes"])))

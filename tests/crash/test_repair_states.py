@@ -49,7 +49,7 @@ STATES_LEAST: Final = 40
 
 @pytest.mark.id("repair-crash-states")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) -> None:
+def test_next_repair_completes_one_that_a_crash_interrupted(damage: Damage) -> None:
     whole = SimFiles(Disk.of({}, directories=["/data"]))
     values = append_all(PATH, whole)
     recorder = RepairRecorder(SimFiles, damage)
@@ -73,7 +73,7 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) ->
 
 @pytest.mark.id("repair-syncs-first")
 @pytest.mark.parametrize("damage", [damage_inside, damage_the_checkpoint])
-def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> None:
+def test_repair_promises_nothing_that_only_the_page_cache_holds(damage: Damage) -> None:
     """Goal: the writer was killed before a sync; a power loss while its log is repaired, or then, leaves no hole."""
     files = killed_log(damage)
     seen: dict[bytes, Disk] = {}
@@ -101,7 +101,7 @@ def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> No
 
 @pytest.mark.id("repair-names-durable")
 @pytest.mark.parametrize("nth", [1, 2])
-def test_no_repair_removes_what_only_a_name_that_is_not_durable_stands_for(nth: int) -> None:
+def test_repair_removes_no_file_before_its_replacement_is_durable(nth: int) -> None:
     """Goal: a compaction was killed where a new segment had just got its name; power goes as a repair ends it."""
     config = config_of(flush="batch", segment_bytes=1400, cleanup_policy="compact")
     recorder = Recorder(config, chance=random.Random(1))
@@ -130,7 +130,7 @@ def test_no_repair_removes_what_only_a_name_that_is_not_durable_stands_for(nth: 
 
 @pytest.mark.id("repair-killed")
 @pytest.mark.parametrize("is_before", [True, False])
-def test_a_repair_that_is_killed_at_any_change_is_done_by_the_next(tmp_path: Path, is_before: bool) -> None:
+def test_next_repair_completes_one_killed_at_any_change(tmp_path: Path, is_before: bool) -> None:
     source = tmp_path / "whole"
     values = append_all(str(source), KillingFiles(kill_at=-1, is_before=True))
     for path in sorted(source.glob("*.log"))[1:]:
@@ -158,7 +158,7 @@ def test_a_repair_that_is_killed_at_any_change_is_done_by_the_next(tmp_path: Pat
 
 
 @pytest.mark.parametrize("method", ["write", "sync", "rename", "remove", "sync_directory"])
-def test_a_repair_whose_disk_fails_says_so_in_our_own_words_and_is_done_by_the_next(method: str) -> None:
+def test_repair_on_failing_disk_raises_our_error_and_next_completes(method: str) -> None:
     before = damaged_disk(DAMAGES[0])
     promise = RepairPromise.of(before)
     for number in range(1, 1000):

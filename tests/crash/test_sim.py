@@ -50,20 +50,20 @@ def replace_file(sim: SimFiles, *, sync_data: bool, sync_names: bool) -> None:
 OLD = Disk.of({"/data/value": b"old"})
 
 
-def test_a_replacement_with_both_syncs_leaves_the_old_or_the_new_content() -> None:
+def test_replacement_with_both_syncs_leaves_old_or_new_content() -> None:
     states = states_at_every_boundary(lambda sim: replace_file(sim, sync_data=True, sync_names=True), start=OLD)
 
     assert {disk.files["/data/value"] for disk in states} == {b"old", b"new"}
 
 
-def test_a_replacement_without_the_data_sync_is_caught() -> None:
+def test_replacement_without_data_sync_is_caught() -> None:
     states = states_at_every_boundary(lambda sim: replace_file(sim, sync_data=False, sync_names=True), start=OLD)
 
     assert {disk.files["/data/value"] for disk in states} >= {b"old", b"new", b"", b"ne", b"\0\0\0"}
 
 
 @pytest.mark.parametrize("sync_names", [True, False])
-def test_a_replacement_is_durable_only_after_the_directory_sync(sync_names: bool) -> None:
+def test_replacement_is_durable_only_after_directory_sync(sync_names: bool) -> None:
     sim = SimFiles(OLD)
     replace_file(sim, sync_data=True, sync_names=sync_names)
 
@@ -72,7 +72,7 @@ def test_a_replacement_is_durable_only_after_the_directory_sync(sync_names: bool
     assert contents == ({b"new"} if sync_names else {b"old", b"new"})
 
 
-def test_a_synced_file_without_a_directory_sync_may_have_no_name() -> None:
+def test_synced_file_without_directory_sync_may_have_no_name() -> None:
     sim = SimFiles(NEW)
     handle = sim.open("/data/value", write=True, create=True)
     sim.write(handle, b"content", 0)
@@ -81,7 +81,7 @@ def test_a_synced_file_without_a_directory_sync_may_have_no_name() -> None:
     assert {disk.files.get("/data/value") for disk in all_states(sim)} == {None, b"content"}
 
 
-def test_a_directory_whose_parent_was_not_synced_may_be_gone_with_all_it_holds() -> None:
+def test_directory_with_unsynced_parent_may_vanish_with_its_files() -> None:
     sim = SimFiles(NEW)
     sim.make_directory("/data/log")
     handle = sim.open("/data/log/value", write=True, create=True)
@@ -152,7 +152,7 @@ def test_bytes_of_a_failed_sync_read_back_and_are_lost_even_after_a_later_sync()
     assert {disk.files["/data/value"] for disk in all_states(sim)} == {b"old"}
 
 
-def test_bytes_of_a_failed_sync_are_durable_once_they_are_written_again_and_synced() -> None:
+def test_bytes_of_a_failed_sync_are_durable_once_rewritten_and_synced() -> None:
     sim = SimFiles(Disk.of({"/data/value": b"old"}))
     handle = sim.open("/data/value", write=True)
     sim.write(handle, b"new", 3)
@@ -164,7 +164,7 @@ def test_bytes_of_a_failed_sync_are_durable_once_they_are_written_again_and_sync
     assert {disk.files["/data/value"] for disk in all_states(sim)} == {b"oldnew"}
 
 
-def test_bytes_after_lost_ones_are_durable_behind_a_hole() -> None:
+def test_bytes_after_lost_ones_are_durable_after_a_hole() -> None:
     sim = SimFiles(Disk.of({"/data/value": b"old"}))
     handle = sim.open("/data/value", write=True)
     sim.write(handle, b"new", 3)
@@ -218,7 +218,7 @@ def test_the_same_seed_gives_the_same_states_each_once() -> None:
     assert len(digests) == len(set(digests))
 
 
-def test_a_full_disk_takes_a_prefix_of_a_write_and_later_all_of_it() -> None:
+def test_full_disk_takes_prefix_of_a_write_and_later_all_of_it() -> None:
     faulty = FaultyFiles(SimFiles(OLD), methods={"write"}, fail_at=1, error=errno.ENOSPC, prefix=2, lasting=True)
     handle = faulty.open("/data/value", write=True)
     for _ in range(2):
@@ -248,7 +248,7 @@ def partition(sim: SimFiles) -> None:
     sim.sync_directory("/data")
 
 
-def test_a_renamed_directory_takes_everything_in_it_along_or_stays_with_all_of_it() -> None:
+def test_renamed_directory_moves_with_all_its_files_or_not_at_all() -> None:
     sim = SimFiles(NEW)
     partition(sim)
 
@@ -262,7 +262,7 @@ def test_a_renamed_directory_takes_everything_in_it_along_or_stays_with_all_of_i
     assert {frozenset(disk.files) for disk in all_states(sim)} == {frozenset({"/data/gone/value"})}
 
 
-def test_a_file_in_a_directory_that_was_renamed_is_written_and_synced_through_its_handle() -> None:
+def test_file_in_renamed_directory_is_synced_through_its_handle() -> None:
     sim = SimFiles(NEW)
     partition(sim)
     handle = sim.open("/data/log/value", write=True)
@@ -275,7 +275,7 @@ def test_a_file_in_a_directory_that_was_renamed_is_written_and_synced_through_it
     assert [disk.files for disk in all_states(sim)] == [{"/data/gone/value": b"changed"}]
 
 
-def test_a_removed_directory_may_still_be_there_with_none_some_or_all_of_its_files() -> None:
+def test_removed_directory_may_remain_with_any_of_its_files() -> None:
     sim = SimFiles(Disk.of({"/data/log/a": b"", "/data/log/b": b""}))
     for name in ("a", "b"):
         sim.remove(f"/data/log/{name}")
@@ -294,7 +294,7 @@ def test_a_removed_directory_may_still_be_there_with_none_some_or_all_of_its_fil
     assert {"/data/log" in disk.directories for disk in all_states(sim)} == {False}
 
 
-def test_a_directory_made_again_under_a_removed_name_is_another_one() -> None:
+def test_directory_recreated_under_a_removed_name_is_another_one() -> None:
     sim = SimFiles(NEW)
     partition(sim)
     sim.remove("/data/log/value")
@@ -309,7 +309,7 @@ def test_a_directory_made_again_under_a_removed_name_is_another_one() -> None:
     assert found >= {frozenset({"/data/log/value"}), frozenset({"/data/log/new"}), frozenset()}
 
 
-def test_any_number_may_lock_a_broker_out_and_a_broker_must_be_alone() -> None:
+def test_stores_share_the_lock_that_a_broker_needs_alone() -> None:
     sim = SimFiles(NEW)
     first, second = sim.lock_out_broker("/data/.lock"), sim.lock_out_broker("/data/.lock")
     with pytest.raises(BlockingIOError):
@@ -382,7 +382,7 @@ def call_everything(files: Files, root: str) -> list[object]:
     return found
 
 
-def test_the_simulated_disk_answers_about_directories_as_the_real_one_does(tmp_path: Path) -> None:
+def test_simulated_disk_lists_directories_like_the_real_one(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
 
@@ -416,7 +416,7 @@ def test_the_real_disk_has_the_same_lock_against_a_broker(tmp_path: Path) -> Non
         fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path) -> None:
+def test_both_disks_report_a_held_lock_without_writing(tmp_path: Path) -> None:
     found = []
     for files, root in ((SimFiles(NEW), "/data"), (OsFiles(), str(tmp_path))):
         path = f"{root}/.lock"
@@ -434,7 +434,7 @@ def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path
 @pytest.mark.parametrize(
     "method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock_as_broker", "lock", "is_locked"]
 )
-def test_a_faulty_disk_fails_what_a_store_asks_too(method: str) -> None:
+def test_faulty_disk_fails_operations_of_a_store_too(method: str) -> None:
     sim = SimFiles(NEW)
     sim.make_directory("/data/log")
     before = sim.disk()

@@ -32,7 +32,7 @@ SEED = 1
 
 @pytest.mark.id("store-crash-states")
 @pytest.mark.parametrize("name", STORE_WORKLOADS)
-def test_a_crash_at_any_boundary_keeps_every_promise_of_a_store(name: str) -> None:
+def test_crash_at_any_operation_keeps_every_promise_of_a_store(name: str) -> None:
     """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""
     tally = explore_store(STORE_WORKLOADS[name], states=STATES_PER_WORKLOAD, seed=SEED)
 
@@ -42,7 +42,7 @@ def test_a_crash_at_any_boundary_keeps_every_promise_of_a_store(name: str) -> No
 
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS.items())
-def test_a_seed_that_found_something_finds_nothing_any_more(name: str, seed: int) -> None:
+def test_seed_that_once_found_a_violation_finds_none(name: str, seed: int) -> None:
     """Goal: what an open has shown after a kill outlives a power loss; readers see at once what recovery finds."""
     tally = explore_store(STORE_WORKLOADS[name], states=STATES_WITH_SEED, seed=seed)
 
@@ -83,7 +83,7 @@ class NoSync(SimFiles):
 
 
 class NoRootSync(SimFiles):
-    """A disk that forgets the names in the root that it was told to keep."""
+    """A disk that ignores syncs of the root directory."""
 
     def sync_directory(self, path: str) -> None:
         if path != ROOT:
@@ -91,7 +91,7 @@ class NoRootSync(SimFiles):
 
 
 class NoPartitionSync(SimFiles):
-    """A disk that forgets the names in partitions that it was told to keep."""
+    """A disk that ignores syncs of partition directories."""
 
     def sync_directory(self, path: str) -> None:
         if names.parse_partition_name(os.path.basename(path)) is None:
@@ -121,7 +121,7 @@ class NoDirectoryRename(SimFiles):
         (NoDirectoryRename, "delete_topic and create it again"),
     ],
 )
-def test_a_store_that_left_out_a_step_would_be_caught(disk_type: type[SimFiles], name: str) -> None:
+def test_store_without_a_step_is_caught(disk_type: type[SimFiles], name: str) -> None:
     """Goal: the suite can fail. A disk that ignores a call stands for a store that never makes it."""
     try:
         tally = explore_store(STORE_WORKLOADS[f"store: {name}"], states=30, seed=SEED, disk_type=disk_type)

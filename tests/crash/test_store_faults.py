@@ -1,4 +1,4 @@
-"""A disk that fails at any call of a change to a store: the caller is told, and the store is as before or as after."""
+"""A disk that fails at any call of a change to a store: the caller gets an error, the store is as before or after."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ ERRORS = pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO",
 @pytest.mark.id("store-disk-fails")
 @ERRORS
 @pytest.mark.parametrize("name", CASES)
-def test_a_change_that_meets_a_failing_disk_is_made_whole_or_not_at_all(name: str, error: int) -> None:
+def test_change_on_failing_disk_is_made_completely_or_not_at_all(name: str, error: int) -> None:
     """Goal: whichever call fails, the store is as before or as after, for itself and for the next that opens it."""
     found = fail_everywhere(name, error, stride=STRIDE)
 
@@ -238,7 +238,7 @@ def test_a_change_may_fail_at_every_single_call(name: str, error: int, lasting: 
 
 @ERRORS
 @pytest.mark.parametrize("name", CASES)
-def test_every_failure_reaches_the_caller_in_our_own_words(name: str, error: int) -> None:
+def test_every_failure_reaches_the_caller_as_our_error(name: str, error: int) -> None:
     """Goal: never a bare OSError, and DiskFull where a write found the disk full."""
     found = fail_everywhere(name, error, stride=13, judges=False)
 

@@ -58,7 +58,7 @@ def judge(on: StoreRecorder, *disks: Any) -> None:
 
 
 @pytest.mark.id("transaction-intent-first")
-def test_a_transaction_is_durable_before_anything_is_appended_for_it(on: StoreRecorder) -> None:
+def test_transaction_is_durable_before_its_first_append(on: StoreRecorder) -> None:
     """Goal: power that is lost after a part was finished must not take the transaction back: Spark would repeat it."""
     transaction = interrupt(on)
     Log(f"{ROOT}/orders-1", files=on.sim, clock=on.clock, background=False).close()
@@ -68,7 +68,7 @@ def test_a_transaction_is_durable_before_anything_is_appended_for_it(on: StoreRe
         assert not list(transaction.violations(look_at_topics(store), must_be_there=True))
 
 
-def test_a_version_that_was_refused_stays_refused(on: StoreRecorder) -> None:
+def test_refused_version_stays_refused(on: StoreRecorder) -> None:
     """Goal: what a commit has told its caller to be there is there after a power loss, also if it has no records."""
     transactions = on.store.transactions
     on.kill_when(lambda: transactions.commit(APP, 1, []), INTENT)
@@ -80,7 +80,7 @@ def test_a_version_that_was_refused_stays_refused(on: StoreRecorder) -> None:
         assert store.transactions.last_version(APP) == 1
 
 
-def test_a_commit_that_found_the_disk_full_goes_on_where_it_stopped_though_its_logs_are_open(on: StoreRecorder) -> None:
+def test_commit_stopped_by_full_disk_continues_with_open_logs(on: StoreRecorder) -> None:
     """Goal: a store that writes the partitions itself loses nothing when it commits again."""
     on.files = faulty = FaultyFiles(on.sim, methods=("write",), error=28, only=".log")
     on.open()
@@ -95,7 +95,7 @@ def test_a_commit_that_found_the_disk_full_goes_on_where_it_stopped_though_its_l
     judge(on, on.sim.durable_disk())
 
 
-def test_what_a_process_sends_after_a_commit_that_failed_comes_behind_it(on: StoreRecorder) -> None:
+def test_records_sent_after_a_failed_commit_come_after_it(on: StoreRecorder) -> None:
     on.files = faulty = FaultyFiles(on.sim, methods=("write",), error=28, only=".log")
     on.open()
     on.send("orders", 1, 1)
@@ -113,7 +113,7 @@ def test_what_a_process_sends_after_a_commit_that_failed_comes_behind_it(on: Sto
 
 
 @pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
-def test_a_broker_that_appended_in_between_does_not_make_a_part_come_twice(on: StoreRecorder, time: str) -> None:
+def test_append_by_a_broker_does_not_duplicate_a_part(on: StoreRecorder, time: str) -> None:
     """Goal: who finishes a part behind a broker's records, and is killed then, has still appended it."""
     on.alter_topic("orders", message_timestamp_type=time)
     transaction = interrupt(on)
@@ -172,7 +172,7 @@ class Interrupted:
         return self._on.sim.list(directory)
 
 
-def test_a_job_that_fails_does_not_discard_what_another_driver_commits_just_then(on: StoreRecorder) -> None:
+def test_failing_job_keeps_files_of_a_concurrent_commit(on: StoreRecorder) -> None:
     """Goal: the files that a commit names while a job of the same query is aborted are not removed."""
     staged = on.transaction(APP, 1, COUNTS)
     staged_files = staged.stage(on.store)
@@ -188,7 +188,7 @@ def test_a_job_that_fails_does_not_discard_what_another_driver_commits_just_then
     judge(on, on.sim.disk())
 
 
-def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_none(on: StoreRecorder) -> None:
+def test_lock_on_a_file_removed_while_waiting_does_not_count(on: StoreRecorder) -> None:
     """Goal: a job that comes only once takes its lock's file along; who had opened it before must not go in."""
     path = f"{ROOT}/{INTENT}{names.LOCK}"
     removed = [True]
@@ -238,7 +238,7 @@ class NoTransactionSync(SimFiles):
         (NoRootSync, "a transaction after a kill, replayed"),
     ],
 )
-def test_a_commit_that_left_out_a_sync_would_be_caught(disk_type: type[SimFiles], name: str) -> None:
+def test_commit_without_a_sync_is_caught(disk_type: type[SimFiles], name: str) -> None:
     """Goal: the suite can fail. A disk that ignores a call stands for a store that never makes it."""
     assert is_caught(name, disk_type=disk_type)
 
@@ -264,7 +264,7 @@ Mutation = contextlib.AbstractContextManager[None]
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """Put something in the place of a function, which it is given."""
+    """Replace a function by another that gets the original as argument."""
     before = getattr(owner, name)
     setattr(owner, name, replacement(before))
     try:
@@ -409,14 +409,12 @@ def discards_what_was_committed() -> Mutation:
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_a_commit_that_went_its_steps_otherwise_would_be_caught(
-    mutation: Callable[[], Mutation], name: str, seed: int
-) -> None:
+def test_commit_with_other_steps_is_caught(mutation: Callable[[], Mutation], name: str, seed: int) -> None:
     with mutation():
         assert is_caught(name, seed=seed)
 
 
-def test_a_mutation_that_changes_nothing_is_not_caught() -> None:
+def test_mutation_without_effect_is_not_caught() -> None:
     """Goal: what catches the others is not the replacing itself."""
     with replaced(storage_transaction, "finish_interrupted", lambda settle: lambda *given: settle(*given)):
         assert not is_caught("a transaction after a kill, finished by a log")

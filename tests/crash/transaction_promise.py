@@ -127,7 +127,7 @@ def replayable(transactions: Iterable[TransactionPromise]) -> list[TransactionPr
 
 
 def replay(store: Store, transactions: Iterable[TransactionPromise], topics: Mapping[str, Any]) -> dict[Any, bool]:
-    """Commit transactions again, staged anew; return for each whether that has added it."""
+    """Stage and commit transactions again. Return for each whether this added it."""
     added = {}
     for each in transactions:
         staged = each.stage(store, places=each.present(topics))

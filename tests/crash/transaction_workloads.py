@@ -51,7 +51,7 @@ def kill_commit(
 ) -> None:
     """Prepare unobserved, and kill the process, or lose power, at a boundary of a commit.
 
-    Every other kill comes when the transaction has its name, but not for good: as committing or as done.
+    Every other kill comes when the transaction has its name, as committing or done, but the name is not durable.
     """
     with on.unobserved():
         prepare(on)
@@ -181,7 +181,7 @@ def transactions_of_two_applications(on: StoreRecorder) -> None:
     on.close()
 
 
-# Commits that were interrupted, and those who finish them. Power may go at each boundary of that.
+# Interrupted commits, and the commits that finish them. Power may fail at each operation.
 
 
 @workload("a transaction after a kill, replayed")

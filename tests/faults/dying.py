@@ -89,18 +89,18 @@ class Ending:
 
 
 class Hearing(logging.Filter):
-    """Keeps the warnings of thousands of recoveries to itself, and notes two: what could not be recovered or finished.
+    """Hides the warnings of thousands of recoveries, and notes two: a failed recovery and an unfinished transaction.
 
-    Who reads a log that a killed process left is told so, and reads on as it is; an interrupted transaction is finished
-    by whoever opens the store next.
+    A reader of a log that a killed process left gets this warning and reads the log as it is. The next open of
+    the store for writing finishes an interrupted transaction.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_told = False
+        self.has_warned = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self.is_told |= any(words in record.getMessage() for words in UNDONE)
+        self.has_warned |= any(words in record.getMessage() for words in UNDONE)
         return False
 
 
@@ -118,7 +118,7 @@ def perform(
     go()
     try:
         work.run(on)
-        said = "warned" if hearing.is_told else "done"
+        said = "warned" if hearing.has_warned else "done"
     except SeeklogError as error:
         said = f"error {type(error).__name__}: {error}"
         said += after_the_error(on, error)

@@ -1,6 +1,6 @@
-"""Works whose disk fails: in a system call of a real process, or in a call of the door to a simulated disk.
+"""Workloads whose disk fails: in a system call of a real process, or in a call to a simulated disk.
 
-Whatever fails, the caller is told in our own words, what had returned before is there, and nothing is half done.
+Whatever fails, the caller gets a seeklog error, records that had returned before exist, and no change is half done.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number:
     if not ending.injected:
         said.append("nothing failed")
     elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done":
-        # A side file that is not synced is made anew, or its content is known otherwise: that the judge has looked at.
-        said.append(f"nobody was told of {ending.injected[0]}")
+        # An unsynced side file is rebuilt, or its content is known otherwise, which the judge has checked.
+        said.append(f"{ending.injected[0]} was not reported")
     return said
 
 
@@ -76,7 +76,7 @@ class Failing:
     faulty: FaultyFiles
     said: list[str] = field(default_factory=list)
     on: Any = None
-    is_told: bool = False
+    is_reported: bool = False
     deaths_before: int = 0
     """How often the process had died when the disk failed."""
     calls_judged: set[int] = field(default_factory=set)
@@ -96,9 +96,9 @@ class Failing:
         self.faulty.is_on = self._is_counted
         try:
             self.work.run(self.on)
-            self.is_told = heard.is_told
+            self.is_reported = heard.has_warned
         except SeeklogError as error:
-            self.is_told = True
+            self.is_reported = True
             self.said += filter(None, [after_the_error(self.on, error)])
             self._check_error(error)
         except (OSError, AssertionError) as error:
@@ -108,8 +108,8 @@ class Failing:
         is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
         # A process that dies before the call is over tells nobody.
         has_died = self._deaths() > self.deaths_before
-        if is_of_records and not self.is_told and not has_died:
-            self.said.append("nobody was told")
+        if is_of_records and not self.is_reported and not has_died:
+            self.said.append("the failure was not reported")
         self.faulty.heal()
         sim = self.on.sim
         sim.on_boundary = None
@@ -123,9 +123,9 @@ class Failing:
             self.calls_judged = {on.calls}
         elif on.calls not in self.calls_judged and len(self.calls_judged) <= CALLS_JUDGED:
             self.calls_judged.add(on.calls)
-            is_told = heard.is_told
+            is_reported = heard.has_warned
             self._judge_crashes(f"{len(self.calls_judged) - 1} calls later, ")
-            heard.is_told = is_told
+            heard.has_warned = is_reported
 
     def _judge_crashes(self, when: str) -> None:
         sim, promise = self.on.sim, self.work.promise_of(self.on)

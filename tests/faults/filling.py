@@ -57,7 +57,7 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
 
 
 def free(path: Path) -> None:
-    """Remove a file for good: a journal gives its blocks to others only once it has written that down."""
+    """Remove a file durably: a journal frees its blocks only once the removal is written."""
     path.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     os.fsync(directory)
@@ -111,7 +111,7 @@ def _differences(log: Log, end: int) -> Iterator[str]:
 
 
 def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
-    """Send to a store until its disk is full, make room, send and commit again without opening it anew."""
+    """Send to a store until its disk is full, make room, then send and commit again without reopening it."""
     words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
     with open_store(disk / "store") as store:
         store.create_topic("orders", partitions=2, config=words)

@@ -1,4 +1,4 @@
-"""A caller that does again what a full disk has refused: on the same log, which is not opened anew."""
+"""A caller that repeats an operation that a full disk refused, on the same log without reopening it."""
 
 from __future__ import annotations
 

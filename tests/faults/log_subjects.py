@@ -60,7 +60,7 @@ class LogSubject:
         if read_only not in self._expected:
             with self.open(SimFiles(self.disk), read_only=read_only) as log:
                 answers = self.ask(log, expected=None)
-            # What an undamaged log answers follows from its records, so that of a shorter one can be told, too.
+            # The answers of an undamaged log follow from its records, so those of a shorter log are known too.
             assert answers.ended_at(answers.log_end_offset) == answers, difference(
                 answers, answers.ended_at(answers.log_end_offset)
             )
@@ -79,7 +79,7 @@ class LogSubject:
     def verdict(self, found: Answers, harm: Harm) -> Verdict:
         expected: Answers = harm.expected
         if harm.path == in_log(names.WATERMARK) and any(names.WATERMARK in warning for warning in harm.heard):
-            # Readers see the log as far as its checkpoint says, until a writer publishes the watermark anew.
+            # Readers see the log up to its checkpoint until a writer publishes the watermark again.
             expected = expected.visible_to(self.high_watermark)
             if found == expected:
                 return Verdict("behind")

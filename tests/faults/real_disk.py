@@ -1,7 +1,7 @@
 """The workloads of the simulated disk on a real one: real files, real system calls, real deaths.
 
 `RealDisk` stands where `SimFiles` does, so that a recorder of `tests/crash` runs a workload on it and keeps the same
-promise. `Watch` is told before and after each change, in which the process may die.
+promise. `Watch` is called before and after each change, during which the process may die.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What is told of each change to a real disk. This one does nothing; not for two threads at a time."""
+    """Called at each change to a real disk. This class does nothing. Not for two threads at a time."""
 
     def before(self) -> None:
         """Something is about to be changed."""
@@ -206,10 +206,10 @@ class RealDisk:
 
 
 def put_disk(disk: Disk, root: Path) -> None:
-    """Make a directory hold what a disk does, and nothing else.
+    """Make a directory hold exactly the files of a disk.
 
-    Where it does, only the locks are made anew, which others may hold: who is killed in the middle of this has broken
-    no promise of a log's.
+    If it already does, only the lock files are recreated, because other processes may hold them. A process that is
+    killed here has broken no promise of a log.
     """
     if root.is_dir() and take_disk(root) == disk:
         for path in disk.files:

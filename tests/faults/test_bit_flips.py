@@ -41,7 +41,7 @@ def test_no_single_bit_flip_is_silent(read_only: bool) -> None:
 
 @either_way
 def test_no_single_bit_flip_of_a_killed_log_is_silent(read_only: bool) -> None:
-    """Goal: below the recovery point damage is no end of the log; above it, it is cut, kept and reported."""
+    """Goal: damage below the recovery point does not end the log; above it, it is cut, kept and reported."""
     subject = killed_log("none")
 
     tally = try_flips(subject, bits_of(subject.disk, subject.disk.files, step=SHORT_STEP), read_only=read_only)
@@ -65,7 +65,7 @@ def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool
 
 @pytest.mark.id("index-bits-flipped")
 @either_way
-def test_no_single_bit_flip_of_an_index_is_ever_noticed_by_a_caller(read_only: bool) -> None:
+def test_no_single_bit_flip_of_an_index_changes_an_answer(read_only: bool) -> None:
     """Goal: an index is advice. Its damage is neither an error nor another answer."""
     subject = closed_log("none")
     suffixes = (*INDEXES, names.KEY_INDEX, names.SNAPSHOT)
@@ -79,7 +79,7 @@ def test_no_single_bit_flip_of_an_index_is_ever_noticed_by_a_caller(read_only: b
 @pytest.mark.id("base-offset-flipped")
 @either_way
 @pytest.mark.parametrize("byte", [0, 3, 7])
-def test_a_damaged_base_offset_in_a_compacted_segment_is_no_gap(byte: int, read_only: bool) -> None:
+def test_damaged_base_offset_in_compacted_segment_is_not_read_as_gap(byte: int, read_only: bool) -> None:
     """Goal: gaps are lawful there and no CRC covers the field; but a batch cannot go past its segment's end."""
     subject = compacted_log("none")
     path = files_with(subject.disk, names.LOG)[0]
@@ -91,7 +91,7 @@ def test_a_damaged_base_offset_in_a_compacted_segment_is_no_gap(byte: int, read_
 
 
 @either_way
-def test_without_pages_a_batch_that_goes_past_its_segments_end_is_damage_all_the_same(read_only: bool) -> None:
+def test_batch_beyond_end_of_its_segment_is_damage_without_pages(read_only: bool) -> None:
     """Goal: a seal from before there were pages does not tell; what belongs to the next segment does."""
     subject = compacted_log("none")
     disk = subject.disk
@@ -109,8 +109,8 @@ def test_without_pages_a_batch_that_goes_past_its_segments_end_is_damage_all_the
 
 
 @pytest.mark.id("index-contradicts-log")
-def test_an_index_that_contradicts_the_log_does_not_make_damage_the_truth() -> None:
-    """Goal: where the file is not the one that was sealed, the seal stays, and so does what proves the damage."""
+def test_seal_stays_when_index_contradicts_damaged_log() -> None:
+    """Goal: if the file is not the sealed one, the seal is not replaced, so it still proves the damage."""
     subject = compacted_log("none")
     path = files_with(subject.disk, names.LOG)[0]
     raw = subject.disk.files[path]
@@ -125,8 +125,8 @@ def test_an_index_that_contradicts_the_log_does_not_make_damage_the_truth() -> N
 
 
 @either_way
-def test_an_offset_that_no_segment_can_hold_is_not_believed_in_a_brokers_directory(read_only: bool) -> None:
-    """Goal: a broker's files have no seals, but an offset fits into an index entry, and what was synced is there."""
+def test_impossible_base_offset_in_a_brokers_log_is_an_error(read_only: bool) -> None:
+    """Goal: a broker's files have no seals, but an offset must fit into an index entry, and synced records exist."""
     subject = broker_store()
     path = next(path for path in own_files(subject) if path.endswith(names.LOG) and subject.disk.files[path])
 
@@ -138,8 +138,8 @@ def test_an_offset_that_no_segment_can_hold_is_not_believed_in_a_brokers_directo
 
 @pytest.mark.id("watermark-flipped")
 @pytest.mark.parametrize("subject", [log_with_watermark(is_closed=False), killed_log("none")], ids=["manual", "os"])
-def test_a_damaged_watermark_shows_no_more_than_the_checkpoint_and_is_told_once(subject: LogSubject) -> None:
-    """Goal: readers that see less than was published are told why; a writer publishes it anew."""
+def test_damaged_watermark_falls_back_to_checkpoint_with_one_warning(subject: LogSubject) -> None:
+    """Goal: readers that see less than was published warn once; the next writer publishes it again."""
     path = in_log(names.WATERMARK)
     sim = SimFiles(subject.disk.with_file(path, flipped(subject.disk.files[path], 3)))
 
@@ -154,7 +154,7 @@ def test_a_damaged_watermark_shows_no_more_than_the_checkpoint_and_is_told_once(
     assert [names.WATERMARK in warning for warning in heard] == [True]
 
 
-def test_an_index_entry_below_the_base_of_its_segment_is_never_believed() -> None:
+def test_index_entry_below_base_offset_of_its_segment_is_rejected() -> None:
     """Goal: a flipped sign is not taken for "no entry", which would begin in the middle as if it were the start."""
     subject = killed_log("gzip")
     paths = files_with(subject.disk, names.OFFSET_INDEX)

@@ -1,4 +1,4 @@
-"""Some fifteen ways in which an index can be wrong. No answer changes; it is made anew once, with one warning."""
+"""Some fifteen ways in which an index can be wrong. No answer changes; it is rebuilt once, with one warning."""
 
 from __future__ import annotations
 
@@ -44,24 +44,20 @@ either_way = pytest.mark.parametrize("read_only", [True, False])
 @either_way
 @places
 @pytest.mark.parametrize("way", WAYS)
-def test_a_wrong_index_changes_no_answer_and_is_warned_of_once(
-    way: str, suffix: str, which: int, read_only: bool
-) -> None:
+def test_wrong_index_changes_no_answer_and_warns_once(way: str, suffix: str, which: int, read_only: bool) -> None:
     assert objection(way, suffix=suffix, which=which, read_only=read_only) == ""
 
 
 @pytest.mark.id("index-is-a-link")
 @either_way
 @places
-def test_a_link_in_the_place_of_an_index_is_not_followed(
-    suffix: str, which: int, read_only: bool, tmp_path: Path
-) -> None:
+def test_link_instead_of_an_index_is_not_followed(suffix: str, which: int, read_only: bool, tmp_path: Path) -> None:
     assert link_objection(tmp_path, suffix=suffix, which=which, read_only=read_only) == ""
 
 
 @pytest.mark.id("index-missing")
 @either_way
-def test_without_any_index_every_answer_is_the_same(read_only: bool) -> None:
+def test_answers_are_the_same_without_any_index(read_only: bool) -> None:
     answers = expected(read_only=read_only)
     disk = healthy()
     for path in files_with(disk, *SUFFIXES):
@@ -70,7 +66,7 @@ def test_without_any_index_every_answer_is_the_same(read_only: bool) -> None:
     assert ask_disk(disk, config=INDEXED, read_only=read_only, expected=answers) == answers
 
 
-def test_a_log_whose_growing_index_is_a_directory_is_not_opened_for_writing() -> None:
+def test_directory_instead_of_active_index_refuses_open_for_writing() -> None:
     """Goal: what grows must have its index files; the one whose name is taken is named, and nothing is changed."""
     path, disk, files = damaged(DIRECTORY, suffix=names.OFFSET_INDEX, which=ACTIVE)
 

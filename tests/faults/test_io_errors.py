@@ -62,9 +62,7 @@ def run_until_it_fails(files: FaultyFiles, config: LogConfig) -> tuple[Log | Non
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("method", ["sync", "sync_directory"])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledged(
-    flush: str, method: str, error: int
-) -> None:
+def test_failed_sync_stops_log_and_reopen_has_all_acknowledged_records(flush: str, method: str, error: int) -> None:
     """Goal: at every sync n, the caller gets LogFailed, and no append is acknowledged after it."""
     config = config_of(flush)
     failed = 0
@@ -80,7 +78,7 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
             assert error == errno.ENOSPC, (number, files.failed_path)
             assert not files.failed_path.endswith(names.LOG), number
         else:
-            # A log that could not even be opened has not failed: there is none.
+            # A log that could not be opened does not exist, so it has not failed.
             assert isinstance(failure, (NotAccessible, DiskFull) if log is None else LogFailed), (number, failure)
             assert isinstance(failure.__cause__, OSError), number
         durable = 0
@@ -113,7 +111,7 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
 
 @pytest.mark.id("truncation-sync-fails")
 @pytest.mark.parametrize("flush", POLICIES)
-def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flush: str) -> None:
+def test_cut_records_do_not_return_after_failed_sync_of_truncation(flush: str) -> None:
     """Goal: a reopen shows the log without it, and then a power loss takes nothing of that back."""
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
@@ -137,7 +135,7 @@ def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flu
 @pytest.mark.id("write-fails")
 @pytest.mark.parametrize("prefix", [0, 1, 40, 100])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int) -> None:
+def test_failed_write_stops_log_and_loses_nothing(flush: str, prefix: int) -> None:
     """Goal: EIO at every write n; an index write may fail without the caller knowing, a log write may not."""
     config = config_of(flush)
     failed = 0
@@ -165,7 +163,7 @@ def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int)
 @pytest.mark.id("disk-full-at-append")
 @pytest.mark.parametrize("prefix", [0, 1, 40, 100])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_room(flush: str, prefix: int) -> None:
+def test_full_disk_refuses_append_and_log_continues_when_there_is_room(flush: str, prefix: int) -> None:
     """Goal: ENOSPC at every write n: DiskFull, the file trimmed back, nothing lost, no reopen needed."""
     config = config_of(flush)
     refusals = 0
@@ -202,9 +200,7 @@ def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_r
 @pytest.mark.id("disk-full-at-roll")
 @pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX, names.TIME_INDEX])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the_old_one_grows_past(
-    flush: str, suffix: str
-) -> None:
+def test_full_disk_at_roll_leaves_no_partial_new_segment(flush: str, suffix: str) -> None:
     """Goal: a new segment begins whole or not at all, though the next record would still have fit in the old one."""
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
@@ -230,7 +226,7 @@ def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the
 
 
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_log_closes_though_there_is_no_room_for_the_indexes_of_its_last_segment(flush: str) -> None:
+def test_log_closes_without_room_for_indexes_of_last_segment(flush: str) -> None:
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"create"}, error=errno.ENOSPC, lasting=True, only=names.OFFSET_INDEX)
@@ -251,7 +247,7 @@ def test_a_log_closes_though_there_is_no_room_for_the_indexes_of_its_last_segmen
 
 
 @pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX])
-def test_a_new_segment_whose_files_fail_for_another_reason_stops_the_log(suffix: str) -> None:
+def test_roll_that_fails_for_another_reason_stops_log(suffix: str) -> None:
     config = config_of("os")
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"create"}, error=errno.EIO, lasting=True, only=suffix)
@@ -276,7 +272,7 @@ def test_a_new_segment_whose_files_fail_for_another_reason_stops_the_log(suffix:
 @pytest.mark.id("disk-full-at-a-change")
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: str) -> None:
+def test_full_disk_refuses_change_completely_or_not_at_all(flush: str, call: str) -> None:
     """Goal: after DiskFull nothing has changed for a caller, and the same call works when there is room."""
     config = config_of(flush)
     for number in itertools.count(1):
@@ -318,7 +314,7 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
 @pytest.mark.id("disk-full-at-sync")
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_sync_without_room_refuses_nothing_that_others_have_seen(flush: str, call: str) -> None:
+def test_disk_full_is_not_raised_for_records_that_readers_saw(flush: str, call: str) -> None:
     """Goal: ENOSPC from every sync n; after DiskFull a reader finds what it found before, else the log has stopped."""
     config = config_of(flush)
     stopped = 0
@@ -359,7 +355,7 @@ PRODUCER = ProducerSequence(producer_id=7, epoch=0, sequence=0)
 
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch", "flush"])
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_disk_that_fails_in_a_change_stops_the_log_and_leaves_no_hole_and_no_half(flush: str, call: str) -> None:
+def test_disk_failure_in_change_stops_log_without_gap_or_partial_change(flush: str, call: str) -> None:
     """Goal: EIO at every call n that changes something; what producers have numbered is known all the same."""
     config = config_of(flush)
     stopped = 0
@@ -417,7 +413,7 @@ def offsets_of(log: Log) -> tuple[int, int, int, int]:
 
 @pytest.mark.id("disk-full-at-creation")
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_made(flush: str) -> None:
+def test_full_disk_creates_no_partial_log(flush: str) -> None:
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True)
     try:
@@ -437,7 +433,7 @@ def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_ma
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("method", ["read", "map", "read_file", "list", "open"])
-def test_a_failed_read_is_a_declared_error_or_changes_no_answer(method: str, read_only: bool) -> None:
+def test_failed_read_raises_declared_error_or_changes_no_answer(method: str, read_only: bool) -> None:
     """Goal: EIO at every call n that only looks; no bare OSError, and nothing missing without an error."""
     sim = SimFiles(NEW_DISK)
     config = config_of("os")
@@ -460,7 +456,7 @@ def test_a_failed_read_is_a_declared_error_or_changes_no_answer(method: str, rea
 
 
 @pytest.mark.parametrize("method", ["open", "read"])
-def test_a_truncation_that_cannot_read_where_to_cut_changes_nothing(method: str) -> None:
+def test_truncation_that_cannot_read_its_cut_changes_nothing(method: str) -> None:
     config = config_of("os")
     sim = SimFiles(make_disk_of(config))
     files = FaultyFiles(sim, methods={method}, only=names.LOG, lasting=True)
@@ -485,7 +481,7 @@ def make_disk_of(config: LogConfig) -> Disk:
     return sim.disk()
 
 
-def test_a_sync_does_not_fail_for_a_key_index_that_cannot_be_made(caplog: pytest.LogCaptureFixture) -> None:
+def test_sync_survives_key_index_that_cannot_be_built(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a key index is advice; it is made when the disk answers again."""
     sim = SimFiles(make_disk_of(config_of("os", key_index="none")))
     files = FaultyFiles(sim, methods={"open"}, only=names.LOG, lasting=True)
@@ -500,7 +496,7 @@ def test_a_sync_does_not_fail_for_a_key_index_that_cannot_be_made(caplog: pytest
         assert files_with(sim.disk(), names.KEY_INDEX)
 
 
-def test_a_log_whose_read_failed_goes_on() -> None:
+def test_log_continues_after_failed_read() -> None:
     sim = SimFiles(NEW_DISK)
     config = config_of("os")
     with open_on(sim, config=config) as log:
@@ -529,9 +525,7 @@ COUNT = 60  # some 40 kB of records: two rolls
 @needs_strace
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 @pytest.mark.parametrize("number", [1, 2, 3, 10])
-def test_a_real_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
-    number: int, error: str, tmp_path: Path
-) -> None:
+def test_process_whose_sync_fails_stops_and_keeps_acknowledged_records(number: int, error: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     _, lines = run_under_strace(f"fdatasync:error={error}:when={number}", path, "batch", count=COUNT)
 
@@ -546,7 +540,7 @@ def test_a_real_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
 
 @needs_strace
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_real_process_on_a_full_disk_loses_nothing_and_goes_on(flush: str, tmp_path: Path) -> None:
+def test_process_on_full_disk_loses_nothing_and_continues(flush: str, tmp_path: Path) -> None:
     """Goal: at every twelfth write; the two writes after it fail as well, then there is room again."""
     for number in range(1, COUNT, 12):
         path = tmp_path / f"{number}"
@@ -580,7 +574,7 @@ def append_for_ever(log: Log) -> None:
 
 @pytest.mark.id("disk-fills")
 @pytest.mark.parametrize("flush", POLICIES)
-def test_a_small_disk_fills_and_the_same_log_goes_on_when_there_is_room(flush: str, small_disk: Path) -> None:
+def test_small_disk_fills_and_log_continues_when_there_is_room(flush: str, small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(bytes(300_000))
     with Log(small_disk / "log", config=kill_config(flush)) as log:
         with pytest.raises(DiskFull):

@@ -40,7 +40,7 @@ def test_every_acknowledged_record_survives_a_kill_at_a_random_moment(flush: str
 
 
 @pytest.mark.parametrize("flush", POLICIES)
-def test_every_record_whose_future_was_done_survives_a_kill(flush: str, tmp_path: Path) -> None:
+def test_every_record_with_completed_future_survives_a_kill(flush: str, tmp_path: Path) -> None:
     """Goal: the buffering writer, whose batches share a sync, acknowledges nothing too early."""
     chance = random.Random(SEED)
     for number in range(KILLS):

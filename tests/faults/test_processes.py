@@ -27,7 +27,7 @@ READING_SECONDS = 3.0
 
 
 @pytest.mark.id("second-writer-here")
-def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) -> None:
+def test_second_writer_in_same_process_is_refused_at_once(tmp_path: Path) -> None:
     clock = FakeClock()
     with Log(tmp_path / "log", config=CONFIG), pytest.raises(LogLocked) as refusal:
         Log(tmp_path / "log", config=CONFIG, clock=clock)
@@ -37,7 +37,7 @@ def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) 
 
 
 @pytest.mark.id("second-writer-elsewhere")
-def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_second_writer_in_another_process_gets_pid_of_first(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     def hold(report: Callable[[str], None]) -> None:
@@ -62,7 +62,7 @@ def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_hold
 
 
 @pytest.mark.id("lock-free-after-close")
-def test_a_lock_is_free_after_close(tmp_path: Path) -> None:
+def test_lock_is_free_after_close(tmp_path: Path) -> None:
     for _ in range(3):
         with Log(tmp_path / "log", config=CONFIG) as log:
             log.append(b"value")
@@ -75,7 +75,7 @@ def open_files() -> list[str]:
     )
 
 
-def test_a_closed_log_holds_no_file_open(tmp_path: Path) -> None:
+def test_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     """Goal: a thousand logs opened and closed in turn need no more files than one."""
     gc.collect()  # what other tests have left is not this test's
     before = open_files()
@@ -92,7 +92,7 @@ def test_a_closed_log_holds_no_file_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("forked-child-cannot-append")
-def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> None:
+def test_forked_child_cannot_append_and_parent_continues(tmp_path: Path) -> None:
     with Log(tmp_path / "log", config=CONFIG) as log:
         log.append(b"before")
 
@@ -113,7 +113,7 @@ def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> 
         assert [record.value for record in log.scan()] == [b"before", b"after"]
 
 
-def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_at_the_fork(tmp_path: Path) -> None:
+def test_forked_child_closes_log_while_background_thread_held_lock(tmp_path: Path) -> None:
     """Goal: a lock that was held at the fork is never let go in the child, where its holder does not exist."""
     with Log(tmp_path / "log", config=replace(CONFIG, flush="interval")) as log:
         log.append(b"before")
@@ -132,7 +132,7 @@ def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_
             child.wait()
 
 
-def test_a_child_forked_from_a_writer_does_not_keep_the_lock_after_the_writer_closed(tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_lock_after_writer_closed(tmp_path: Path) -> None:
     """Goal: a child shares the lock's open file; it must not keep a log locked that its parent has left."""
     log = Log(tmp_path / "log", config=CONFIG)
 
@@ -152,7 +152,7 @@ def test_a_child_forked_from_a_writer_does_not_keep_the_lock_after_the_writer_cl
 
 
 @pytest.mark.id("reader-takes-no-lock")
-def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
+def test_reader_opens_at_any_time_without_lock(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with Log(path, config=CONFIG) as log:
         log.append(b"value")
@@ -170,7 +170,7 @@ def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
 @pytest.mark.id("reader-after-truncation")
 @pytest.mark.parametrize("flush", ["os", "batch"])
 @pytest.mark.parametrize("sizes", [[30, 31, 200], [100] * 6, [61] * 9, [5] * 30], ids=len)
-def test_a_reader_that_was_open_sees_what_follows_a_truncation(flush: str, sizes: list[int], tmp_path: Path) -> None:
+def test_open_reader_sees_records_after_truncation(flush: str, sizes: list[int], tmp_path: Path) -> None:
     """Goal: the file may have grown past where the reader stood before it looks again."""
     path = tmp_path / "log"
     config = LogConfig.from_mapping({"flush": flush, "index_interval_bytes": 100})
@@ -218,7 +218,7 @@ def read_until(log: Log, is_over: Callable[[], bool]) -> tuple[int, int]:
 
 @pytest.mark.id("readers-beside-rolls")
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(flush: str, tmp_path: Path) -> None:
+def test_readers_see_no_torn_batch_or_gap_beside_rolls_and_deletions(flush: str, tmp_path: Path) -> None:
     """Goal: two reader processes and two reader threads beside a writer that appends, rolls and deletes."""
     path = tmp_path / "log"
     config = replace(kill_config(flush), segment_bytes=30_000)
@@ -269,7 +269,7 @@ def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(f
 
 
 @pytest.mark.id("reader-follows-writer")
-def test_a_reader_that_follows_a_writer_in_another_process_sees_every_record_once(tmp_path: Path) -> None:
+def test_follower_in_another_process_sees_every_record_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     config = kill_config("batch")
     count = 300

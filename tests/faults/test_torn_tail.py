@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.mark.id("torn-tail")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_torn_last_batch_is_cut_whole_at_every_byte(codec: str, count: int) -> None:
+def test_torn_last_batch_is_cut_at_every_byte(codec: str, count: int) -> None:
     """Goal: no prefix of the last batch survives as a record, none hides an earlier one, none is lost.
 
     Each third byte here; each byte, for writers and for readers, is the proof's.
@@ -35,7 +35,7 @@ def test_a_torn_last_batch_is_cut_whole_at_every_byte(codec: str, count: int) ->
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_whole_last_batch_is_kept_and_nothing_is_set_aside(codec: str, count: int, read_only: bool) -> None:
+def test_whole_last_batch_is_kept_without_torn_file(codec: str, count: int, read_only: bool) -> None:
     disk, whole_size = log_with_a_last_batch(codec, count)
 
     assert tail_objection(codec, count, len(disk.files[ONE_SEGMENT]) - whole_size, read_only=read_only) == ""
@@ -43,7 +43,7 @@ def test_a_whole_last_batch_is_kept_and_nothing_is_set_aside(codec: str, count: 
 
 @pytest.mark.id("garbage-tail")
 @pytest.mark.parametrize("tail", [b"\0", bytes(61), bytes(4096), b"\xa5" * 100], ids=len)
-def test_zeros_or_garbage_behind_the_last_batch_are_cut_and_kept(tail: bytes) -> None:
+def test_zeros_or_garbage_after_last_batch_are_cut_and_kept(tail: bytes) -> None:
     disk, _ = log_with_a_last_batch("none", 1)
     log_bytes = disk.files[ONE_SEGMENT]
     sim = SimFiles(disk.with_file(ONE_SEGMENT, log_bytes + tail))
@@ -56,7 +56,7 @@ def test_zeros_or_garbage_behind_the_last_batch_are_cut_and_kept(tail: bytes) ->
 
 
 @pytest.mark.parametrize("tail", [b"\0", bytes(61), bytes(4096), b"\xa5" * 100], ids=len)
-def test_a_reader_stops_before_zeros_or_garbage_and_changes_nothing(tail: bytes) -> None:
+def test_reader_stops_before_zeros_or_garbage_and_changes_nothing(tail: bytes) -> None:
     disk, _ = log_with_a_last_batch("none", 1)
     sim = SimFiles(disk.with_file(ONE_SEGMENT, disk.files[ONE_SEGMENT] + tail))
 
@@ -68,7 +68,7 @@ def test_a_reader_stops_before_zeros_or_garbage_and_changes_nothing(tail: bytes)
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_reader_stops_before_a_torn_batch_and_changes_nothing(count: int) -> None:
+def test_reader_stops_before_torn_batch_and_changes_nothing(count: int) -> None:
     """Goal: for another process an incomplete tail is "not yet", never an error and never a record."""
     disk, whole_size = log_with_a_last_batch("none", count)
 
@@ -77,7 +77,7 @@ def test_a_reader_stops_before_a_torn_batch_and_changes_nothing(count: int) -> N
 
 
 @pytest.mark.id("torn-tail-twice")
-def test_a_second_cut_at_the_same_place_keeps_both_pieces() -> None:
+def test_second_cut_at_same_position_keeps_both_pieces() -> None:
     disk, whole_size = log_with_a_last_batch("none", 1)
     log_bytes = disk.files[ONE_SEGMENT]
     first, second = log_bytes[: whole_size + 30], log_bytes[: whole_size + 50]
@@ -86,7 +86,7 @@ def test_a_second_cut_at_the_same_place_keeps_both_pieces() -> None:
     with open_on(sim):
         pass
     sim = SimFiles(sim.disk().with_file(ONE_SEGMENT, second))
-    # The clean close made the end the recovery point; the tail lies behind it, so it is cut, not refused.
+    # The clean close moved the recovery point to the end; the tail is after it, so it is cut, not refused.
     with open_on(sim) as log:
         assert log.log_end_offset == WHOLE_RECORDS
 
@@ -96,7 +96,7 @@ def test_a_second_cut_at_the_same_place_keeps_both_pieces() -> None:
 @pytest.mark.id("torn-index")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("subject", [closed_log("none"), killed_log("none")], ids=["closed", "killed"])
-def test_an_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_only: bool) -> None:
+def test_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_only: bool) -> None:
     paths = files_with(subject.disk, names.OFFSET_INDEX, names.TIME_INDEX, names.KEY_INDEX, names.SNAPSHOT)
 
     tally = try_tears(subject, list(prefixes_of(subject.disk, paths))[::5], read_only=read_only)
@@ -108,7 +108,7 @@ def test_an_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_o
 @pytest.mark.id("torn-checkpoint")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", [names.CHECKPOINT, names.WATERMARK, names.LEADER_EPOCHS])
-def test_a_checkpoint_torn_at_any_byte_is_an_error_or_changes_no_answer(name: str, read_only: bool) -> None:
+def test_checkpoint_torn_at_any_byte_raises_or_changes_no_answer(name: str, read_only: bool) -> None:
     """Goal: what delete_before hid does not come back in silence, and no record is hidden."""
     subject = closed_log("none")
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_torn_at_any_byte_is_an_error_or_changes_no_answer(name: st
 @pytest.mark.parametrize(
     "subject", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
 )
-def test_a_segment_that_lost_its_end_is_never_read_as_a_shorter_one(subject: LogSubject, read_only: bool) -> None:
+def test_segment_without_its_end_is_never_read_as_shorter_one(subject: LogSubject, read_only: bool) -> None:
     """Goal: where gaps are lawful, or nothing is left of a segment, no offset seems to be missing: the seal tells."""
     tears = prefixes_of(subject.disk, files_with(subject.disk, names.LOG))
 
@@ -134,7 +134,7 @@ def test_a_segment_that_lost_its_end_is_never_read_as_a_shorter_one(subject: Log
 
 
 @pytest.mark.id("torn-below-recovery-point")
-def test_a_segment_cut_below_the_recovery_point_is_refused_and_left_alone() -> None:
+def test_segment_cut_below_recovery_point_is_refused_and_unchanged() -> None:
     """Goal: a clean close promised every byte; a file that lost some is damage, not a torn tail."""
     disk = make_disk(fill_three_segments)
 

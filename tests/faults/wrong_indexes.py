@@ -1,4 +1,4 @@
-"""Ways in which an index can be wrong: no answer changes, it is made anew once, with one warning."""
+"""Ways in which an index can be wrong: no answer changes, and it is rebuilt once, with one warning."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def objection(way: str, *, suffix: str, which: int, read_only: bool) -> str:
     assert isinstance(sim, SimFiles)
     if read_only:
         return f"a look has done {sim.pending[0]}" if sim.pending else ""
-    return _after_a_writer(sim.disk(), path, answers, was_told=bool(heard)) if way != DIRECTORY else ""
+    return _after_a_writer(sim.disk(), path, answers, has_warned=bool(heard)) if way != DIRECTORY else ""
 
 
 def names_in(files: Files) -> set[str]:
@@ -169,15 +169,15 @@ def names_in(files: Files) -> set[str]:
     return {name for name in files.list(PATH) if name != names.LOCK}
 
 
-def _after_a_writer(disk: Disk, path: str, answers: Answers, *, was_told: bool) -> str:
+def _after_a_writer(disk: Disk, path: str, answers: Answers, *, has_warned: bool) -> str:
     with warnings_heard() as heard, open_on(SimFiles(disk), config=INDEXED) as log:
         found = ask(log, expected=answers)
     if found != answers:
         return f"opened again: {difference(found, answers)}"
     if heard:
         return f"opened again: {heard[0]}"
-    if was_told and disk.files.get(path) != healthy().files[path]:
-        return "it was not made anew as it had been"
+    if has_warned and disk.files.get(path) != healthy().files[path]:
+        return "it was not rebuilt to the same bytes"
     return ""
 
 
@@ -188,7 +188,7 @@ def open_at(directory: Path, *, read_only: bool) -> LogReader:
 
 
 def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -> str:
-    """Put a symbolic link in the place of an index on a real disk; its target may be whatever it likes."""
+    """Replace an index by a symbolic link on a real disk, to any target."""
     disk, answers = healthy(), expected(read_only=read_only)
     directory = scratch / "orders-0"
     directory.mkdir(parents=True)

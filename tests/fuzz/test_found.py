@@ -39,7 +39,7 @@ def transaction(change: Callable[[Any], Any]) -> bytes:
 
 @pytest.mark.id("staged-file-names")
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "seeklog-staged-x", "", None, 5, ["a"]])
-def test_a_transaction_names_no_file_but_a_staged_one(name: object) -> None:
+def test_transaction_names_only_staged_files(name: object) -> None:
     """The files that it names are removed when it is done."""
 
     def change(fields: Any) -> None:
@@ -67,13 +67,13 @@ def test_a_transaction_names_no_file_but_a_staged_one(name: object) -> None:
         {"parts": 5},
     ],
 )
-def test_a_transaction_that_no_writer_would_write_is_refused(fields: dict[str, Any]) -> None:
+def test_transaction_that_no_writer_writes_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(CorruptionError, match="does not parse"):
         decode_transaction(transaction(lambda found: found.update(fields)), path="file")
 
 
 @pytest.mark.parametrize("name", ["catalog", "transaction", "identity", "lake_manifest", "archive_manifest"])
-def test_json_that_is_nested_too_deep_is_damage(name: str) -> None:
+def test_json_nested_too_deep_is_damage(name: str) -> None:
     first = next(iter(TARGETS[name].seeds())).split(b"\n", 1)[0]
     data = DEEP if name == "archive_manifest" else seal_frame(first + b"\n" + DEEP + b"\n")
 
@@ -82,13 +82,13 @@ def test_json_that_is_nested_too_deep_is_damage(name: str) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"id": float("inf")}, {"id": 2**63}, {"id": -1}, {"epoch": 2**15}, {"id": "5"}])
-def test_a_producer_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+def test_impossible_producer_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(CorruptionError, match="does not parse"):
         texts.read_identity(with_line(next(texts.identity_seeds()), lambda found: found.update(fields)))
 
 
 @pytest.mark.parametrize("partitions", [[2**31], [2**63], [-1], [0, 0], [True], ["0"]])
-def test_a_partition_whose_number_no_topic_has_is_refused(partitions: list[Any]) -> None:
+def test_impossible_partition_number_is_refused(partitions: list[Any]) -> None:
     def change(fields: Any) -> None:
         fields["partitions"] = partitions
 
@@ -100,7 +100,7 @@ def test_a_partition_whose_number_no_topic_has_is_refused(partitions: list[Any])
 
 @pytest.mark.parametrize("time_ms", [2**63, 2**64, -(2**63) - 1, None, 1.5])
 @pytest.mark.parametrize("word", ["min_timestamp_ms", "max_timestamp_ms"])
-def test_a_file_of_a_lake_from_a_time_that_has_no_room_is_refused(word: str, time_ms: Any) -> None:
+def test_lake_file_with_a_time_out_of_range_is_refused(word: str, time_ms: Any) -> None:
     *_, data = texts.lake_seeds()
     first, *lines, _ = data.splitlines(keepends=True)
     fields = json.loads(lines[-1])
@@ -111,7 +111,7 @@ def test_a_file_of_a_lake_from_a_time_that_has_no_room_is_refused(word: str, tim
 
 
 @pytest.mark.parametrize("words", [b"recovery_point 9223372036854775808", b"recovery_point -1", b"epochs 2147483648 0"])
-def test_a_checkpoint_with_a_number_that_has_no_room_is_refused(words: bytes) -> None:
+def test_checkpoint_with_a_number_out_of_range_is_refused(words: bytes) -> None:
     *_, data = texts.checkpoint_seeds()
     word = words.split()[0]
     lines = [words if line.startswith(word) else line for line in data.rpartition(b"crc32c")[0].splitlines()]
@@ -120,7 +120,7 @@ def test_a_checkpoint_with_a_number_that_has_no_room_is_refused(words: bytes) ->
         texts.read_checkpoint(seal_frame(b"".join(line + b"\n" for line in lines)))
 
 
-def test_kafkas_texts_with_numbers_that_have_no_room_say_nothing() -> None:
+def test_checkpoints_of_kafka_with_numbers_out_of_range_are_ignored() -> None:
     assert decode_epochs(b"0\n1\n2147483648 0\n") is None
     assert decode_epochs(b"0\n1\n0 9223372036854775808\n") is None
     assert decode_offsets(b"0\n1\npayments 2147483648 0\n") is None
@@ -129,7 +129,7 @@ def test_kafkas_texts_with_numbers_that_have_no_room_say_nothing() -> None:
 
 @pytest.mark.id("compaction-bounds-record-count")
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_compaction_does_not_believe_how_many_records_a_compressed_batch_claims(codec: int) -> None:
+def test_compaction_bounds_the_record_count_of_a_compressed_batch(codec: int) -> None:
     """Room for 2**31 records would be 137 GB."""
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
     claimed = seal(with_field(with_field(raw, "last_delta", INT32_MAX), "record_count", INT32_MAX))
@@ -139,7 +139,7 @@ def test_compaction_does_not_believe_how_many_records_a_compressed_batch_claims(
 
 
 @pytest.mark.parametrize("length", [-(2**31), -12, 0, 48, 10_000, INT32_MAX])
-def test_what_writes_into_batches_stays_inside_them(length: int) -> None:
+def test_writes_into_batches_stay_inside_them(length: int) -> None:
     raw = with_field(Sketch(SMALL_ROWS, base_offset=40).encode(), "batch_length", length)
 
     for write in (

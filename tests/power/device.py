@@ -1,13 +1,13 @@
-"""A disk that remembers: a FUSE file system with one file, the image, and a tape of all that is done to it.
+"""A disk with a history: a FUSE file system with one file, the image, and a tape of all its operations.
 
-The tape is a run of events, in the order in which the disk was asked, big-endian:
+The tape is a sequence of events, in the order of the requests, big-endian:
 
     kind        uint8    1 write, 2 flush
-    position    uint64   where in the image; 0 for a flush
-    size        uint32   so many bytes follow; 0 for a flush
+    position    uint64   position in the image; 0 for a flush
+    size        uint32   number of bytes that follow; 0 for a flush
 
-An event is on the tape before the one who asked for it has his answer. So whoever has seen a sync return finds the
-flush behind it on the tape, and the size of the tape tells a moment.
+An event is on the tape before its request returns. So once a sync has returned, its flush is on the tape, and the size
+of the tape identifies a moment.
 """
 
 from __future__ import annotations

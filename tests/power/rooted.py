@@ -142,7 +142,7 @@ def _renaming(source: str, target: str) -> Rename:
 
 
 def read_disk(root: str) -> Disk:
-    """Return all that stands below a root, as the simulated disk has it."""
+    """Return all files below a root, as the simulated disk names them."""
     files: dict[str, bytes] = {}
     directories = []
     for directory, _, found in os.walk(root):

@@ -29,7 +29,7 @@ def image_of(path: Path, tape: Tape, loss: Loss) -> bytes:
     return path.read_bytes()
 
 
-def test_what_was_flushed_is_in_every_image_and_the_rest_in_any_part(tmp_path: Path) -> None:
+def test_flushed_writes_are_in_every_image_and_others_in_any_part(tmp_path: Path) -> None:
     tape = tape_of(tmp_path / "tape", (0, b"a"), None, (1, b"b"), (2, b"c"))
     chance = random.Random(1)
     images = {image_of(tmp_path / "image", tape, tape.draw_loss(4, chance=chance))[:3] for _ in range(200)}
@@ -42,7 +42,7 @@ def test_a_torn_write_leaves_some_of_its_sectors(tmp_path: Path) -> None:
     assert image == b"x" * SECTOR_SIZE + bytes(SECTOR_SIZE) + b"x" * SECTOR_SIZE + bytes(SECTOR_SIZE)
 
 
-def test_the_size_of_the_tape_tells_the_moment(tmp_path: Path) -> None:
+def test_size_of_the_tape_identifies_the_moment(tmp_path: Path) -> None:
     tape = tape_of(tmp_path / "tape", (0, b"abc"), None, (3, b"d"))
     sizes = [0, EVENT.size + 3, 2 * EVENT.size + 3, 3 * EVENT.size + 4]
     assert [tape.moment(size) for size in sizes] == [0, 1, 2, 3]

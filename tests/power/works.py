@@ -215,7 +215,7 @@ class ArchiveWork:
 
 
 def make_directories(root: str, disk: Disk) -> None:
-    """Make what a workload finds there, for good."""
+    """Create the files that a workload starts with, durably."""
     made = sorted(disk.directories)
     for directory in made:
         os.makedirs(root + directory, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What both sides of a ping-pong were told is written, and whether that is what lies there.
+"""The records that both sides of a ping-pong had acknowledged, and whether the log holds exactly these.
 
-A record has a number that no other has; the history knows at which offset each was acknowledged. What was sent and not
-acknowledged before a kill may be there or not, but only once, behind all that is known.
+Each record has a unique number; the history knows the offset at which each was acknowledged. A record that was sent and
+not acknowledged before a kill may be in the log or not, but only once, and after all acknowledged ones.
 """
 
 from __future__ import annotations

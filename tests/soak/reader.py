@@ -304,7 +304,7 @@ class Complaints(logging.Handler):
 
 
 def when_input_ends() -> threading.Event:
-    """Return what is set when the one who started this process wants it to end, or has ended."""
+    """Return an event that is set when the parent process ends, or wants this process to end."""
     over = threading.Event()
 
     def wait() -> None:

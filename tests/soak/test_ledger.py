@@ -25,13 +25,13 @@ def acked(ledger: Ledger) -> list[int]:
     return [ledger.acked_of_key(key) for key in range(KEYS)]
 
 
-def test_a_read_with_the_newest_record_of_each_key_is_right(ledger: Ledger) -> None:
+def test_read_with_newest_record_of_each_key_is_right(ledger: Ledger) -> None:
     before = acked(ledger)
     assert min(before) >= 0
     assert ledger.check_newest(before, before) == KEYS
 
 
-def test_a_missing_record_that_is_the_newest_of_its_key_is_a_wrong_answer(ledger: Ledger) -> None:
+def test_missing_newest_record_of_a_key_is_wrong(ledger: Ledger) -> None:
     before = acked(ledger)
     for key in range(KEYS):
         found = [-1 if number == key else newest for number, newest in enumerate(before)]
@@ -39,7 +39,7 @@ def test_a_missing_record_that_is_the_newest_of_its_key_is_a_wrong_answer(ledger
             ledger.check_newest(before, found)
 
 
-def test_a_missing_record_that_a_later_one_supersedes_is_lawful(ledger: Ledger) -> None:
+def test_missing_superseded_record_is_lawful(ledger: Ledger) -> None:
     before = acked(ledger)
     key = key_number(key_of(NEWEST))
     found = [-1 if number == key else newest for number, newest in enumerate(before)]
@@ -47,7 +47,7 @@ def test_a_missing_record_that_a_later_one_supersedes_is_lawful(ledger: Ledger) 
     assert ledger.check_newest(before, found) == KEYS - 1
 
 
-def test_a_missing_record_below_the_last_one_read_is_a_wrong_answer(ledger: Ledger) -> None:
+def test_missing_record_below_the_last_one_read_is_wrong(ledger: Ledger) -> None:
     before = acked(ledger)
     found = [NEWEST + 2, -1, *before[2:]]
     ledger.send_key(1, NEWEST + 1)

@@ -41,7 +41,7 @@ ENDS = (("clean", "closed"), ("kill -9", "killed"), ("clean", "killed"), ("kill 
 
 
 class Game:
-    """A broker, seeklog's processes, and what both were told."""
+    """A broker, seeklog's processes, and the acknowledgements of both."""
 
     def __init__(self, version: str, work: Path) -> None:
         self.work = work
@@ -222,12 +222,12 @@ def show(game: Game, done: int, fault: str) -> None:
 
 
 @pytest.mark.id("ping-pong-twice")
-def test_a_broker_and_seeklog_write_a_directory_in_turn_twice(tmp_path: Path) -> None:
+def test_broker_and_seeklog_write_in_turn_twice(tmp_path: Path) -> None:
     play(VERSIONS[0], tmp_path, rounds=2, first=2)
 
 
 @pytest.mark.id("ping-pong-ten-times")
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_broker_and_seeklog_write_a_directory_in_turn_ten_times(tmp_path: Path, version: str) -> None:
+def test_broker_and_seeklog_write_in_turn_ten_times(tmp_path: Path, version: str) -> None:
     play(version, tmp_path, rounds=10, is_shown=True)

@@ -160,7 +160,7 @@ class Traffic:
         for partition in range(PARTITIONS):
             start = self.ledger.acked(partition) - self.kept
             if start > self.ledger.start(partition):
-                self.ledger.raise_start(partition, start)  # from here on a reader may miss what lies below
+                self.ledger.raise_start(partition, start)  # a reader may now miss records below it
                 at = TopicPartition(PLAIN, partition, start)
                 self._patiently(lambda at=at: self._delete_before(at))  # type: ignore[misc]
                 self.deletions += 1
@@ -252,7 +252,7 @@ class Found:
 
 
 class Readers:
-    """Processes beside the broker, each started again when it ends before it is told to."""
+    """Processes beside the broker. One that ends too early is started again."""
 
     def __init__(self, root: Path, work: Path, ledger: Path) -> None:
         self._root, self._work, self._ledger = root, work, ledger

@@ -247,7 +247,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(store: Store, policy: s
 @pytest.mark.parametrize(
     "words", [{"batch_bytes": 0}, {"buffer_bytes": 0}, {"linger_ms": -1}, {"batch_bytes": 100, "buffer_bytes": 99}]
 )
-def test_a_producer_that_cannot_be_is_refused(store: Store, words: dict[str, int]) -> None:
+def test_impossible_producer_is_refused(store: Store, words: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         store.producer(**words)
 

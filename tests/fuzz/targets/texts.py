@@ -35,7 +35,7 @@ def check_numbers(*numbers: object) -> None:
     """What a decoder gives out goes on to places that hold 64 bits."""
     for number in numbers:
         if type(number) is not int or number not in INT64:
-            raise Broken(f"{number!r} is no number of 64 bits")
+            raise Broken(f"{number!r} is not a 64-bit number")
 
 
 # ---------------------------------------------------------------- seeklog's own
