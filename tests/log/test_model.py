@@ -1,9 +1,9 @@
-"""A log against a plain list, through everything that can be done to it, in any order.
+"""A log compared with a plain list, through every operation in any order.
 
 Hypothesis draws a configuration and then steps: appends of all kinds, reads of all kinds, rolls (segments are
-small), flushes, producers that number their records, repeat them, leave some out or come back from the dead, retention
-with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader beside the writer. After every step
-the log must say what the list says. 100 runs of 30 steps by default; SEEKLOG_MODEL_EXAMPLES asks for more.
+small), flushes, producers that number their records, repeat some, skip some or return from the dead, retention
+with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader next to the writer. After every step
+the log must agree with the list. 100 runs of 30 steps by default; SEEKLOG_MODEL_EXAMPLES sets another number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 100
 STEPS = 30
 DAY_MS = 24 * 3600 * 1000
 
-# The last two begin with the same 64 bits of their hashes.
+# The hashes of the last two begin with the same 64 bits.
 KEYS = [b"", b"a", b"b", *TWINS]
 small_bytes = st.one_of(st.none(), st.binary(max_size=30))
 headers = st.lists(st.tuples(st.sampled_from(["", "h", "ü", "\udcff"]), small_bytes), max_size=2).map(tuple)
@@ -59,7 +59,7 @@ records = st.builds(
 )
 PRODUCERS = (7, 2**62)
 producer_ids = st.sampled_from(PRODUCERS)
-# A place in the log as a share of it, a little beyond both ends.
+# A position in the log as a share of its length, a little beyond both ends.
 places = st.floats(-0.05, 1.05)
 
 
@@ -74,7 +74,7 @@ class Numbered:
 
 @dataclass
 class Model:
-    """What a log must hold: rows by offset, where batches begin, who has written what, and three numbers."""
+    """The expected content of a log: rows by offset, starts of batches, producers, and three numbers."""
 
     start: int
     end: int
@@ -82,9 +82,9 @@ class Model:
     rows: dict[int, Record] = field(default_factory=dict)
     batches: list[int] = field(default_factory=list)
     stamps: dict[int, int] = field(default_factory=dict)
-    """Where a batch begins that has no record left, and the newest time that it had."""
+    """The starts of batches without records, and the newest time that each had."""
     numbered: list[Numbered] = field(default_factory=list)
-    """Every batch of a producer, those that are deleted, too."""
+    """Every batch of a producer, including deleted ones."""
 
     def last_of(self, producer_id: int) -> Numbered | None:
         return next((each for each in reversed(self.numbered) if each.place.producer_id == producer_id), None)
@@ -114,7 +114,7 @@ class Model:
         return next((r for r in reversed(self.visible(start, stop)) if r.key == key), None)
 
     def truncate(self, offset: int) -> None:
-        """Drop the batch that holds the offset, and all behind it."""
+        """Drop the batch that contains the offset, and all after it."""
         if offset < self.end:
             self.end = max(base for base in self.batches if base <= offset)
         self.batches = [base for base in self.batches if base < self.end]
@@ -129,12 +129,12 @@ class Model:
 
 
 def new_place(producer_id: int) -> ProducerSequence:
-    """Return where a producer begins: close to where the numbers go round."""
+    """Return a producer's first sequence: close to where sequences wrap."""
     return ProducerSequence(producer_id=producer_id, sequence=2**31 - 4)
 
 
 class LogMachine(RuleBasedStateMachine):
-    """A log, a reader beside it, and the model of both."""
+    """A log, a reader next to it, and the model of both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,14 +161,14 @@ class LogMachine(RuleBasedStateMachine):
             "high_watermark": high_watermark,
             "initial_offset": initial_offset,
             "message_timestamp_type": "LogAppendTime" if append_time else "CreateTime",
-            # Longer than any run: how a producer is forgotten has tests of its own.
+            # Longer than any run: the expiration of producers has its own tests.
             "producer_id_expiration_ms": 1000 * DAY_MS,
         }
         self.model = Model(initial_offset, initial_offset, initial_offset)
         self.open(data)
 
     def open(self, data: st.DataObject) -> None:
-        """Open the log at its path, under a configuration that may be another than before."""
+        """Open the log at its path, possibly with another configuration than before."""
         self.config = LogConfig(
             segment_bytes=data.draw(st.sampled_from([300, 700, 5000]), "segment_bytes"),
             index_interval_bytes=data.draw(st.sampled_from([0, 150, 4096]), "index_interval_bytes"),
@@ -198,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ appending
 
     def stamped(self, record: Record) -> Record:
-        """Return a record with the time that the log gives it."""
+        """Return a record with the time that the log assigns."""
         keeps = self.fixed["message_timestamp_type"] == "CreateTime" and record.timestamp_ms is not None
         return Record(
             record.value,
@@ -231,7 +231,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(batch=st.lists(records, min_size=1, max_size=2), codec=st.sampled_from(CODECS), gap=st.integers(0, 4))
     def append_batches(self, batch: list[Record], codec: int, gap: int) -> None:
-        """A batch of a producer's, then one that compaction has emptied."""
+        """A batch of a producer, then one that compaction has emptied."""
         stamped = [
             Record(r.value, key=r.key, headers=r.headers, timestamp_ms=r.timestamp_ms or START_MS) for r in batch
         ]
@@ -287,7 +287,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(producer_id=producer_ids, raw=st.booleans())
     def repeat_the_last_batch(self, producer_id: int, raw: bool) -> None:
-        """It is there once, whatever has happened since."""
+        """The log contains it once, whatever has happened since."""
         last = self.model.last_of(producer_id)
         if last is not None:
             assert self.append_numbered(last.place, last.records, raw=raw) == last.offsets
@@ -396,7 +396,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def look_on(self) -> None:
-        """A reader in another process, which may have slept for any number of steps."""
+        """A reader in another process, possibly after sleeping for any number of steps."""
         reader = self.open_reader()
         expected = self.model.visible()
         assert list(reader.scan()) == expected
@@ -408,7 +408,7 @@ class LogMachine(RuleBasedStateMachine):
             assert list(reader.read(record.offset, max_records=1)) == [record]
             assert reader.offset_at_time(record.timestamp_ms) == self.model.at_time(record.timestamp_ms)
 
-    # ------------------------------------------------------------ time and what it takes away
+    # ------------------------------------------------------------ time and retention
 
     @rule(ms=st.sampled_from([1, 500, 2000, DAY_MS // 2, 2 * DAY_MS]))
     def time_passes(self, ms: int) -> None:
@@ -455,12 +455,12 @@ class LogMachine(RuleBasedStateMachine):
         return max((stamp for each, stamp in stamps if base <= each < following), default=-1)
 
     def is_too_old(self, base: int, following: int) -> bool:
-        """By its newest record alone; where that is from the future, the time of sealing may count."""
+        """By its newest record alone; if that is from the future, the time of sealing may count."""
         newest, limit = self.newest(base, following), self.config.retention_ms
         return limit >= 0 and newest >= 0 and self.clock.now_ms() - newest > limit
 
     def may_be_too_old(self, base: int, following: int) -> bool:
-        """A segment counts as no newer than the moment at which it was sealed, whenever that was."""
+        """A segment counts as no newer than the time of its sealing, whenever that was."""
         limit = self.config.retention_ms
         return (limit >= 0 and self.clock.now_ms() - min(self.clock_readings) > limit) or self.is_too_old(
             base, following
@@ -499,7 +499,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        """The process dies between two calls. What it wrote is there; its lock and its memory are gone."""
+        """The process dies between two calls. Its writes stay; its lock and its memory are gone."""
         self.crashes += 1
         left = crashed_copy(self.path, self.home / str(self.crashes))
         self.log.close()
@@ -510,12 +510,12 @@ class LogMachine(RuleBasedStateMachine):
         self.open(data)
 
         assert self.log.recovery.cut_bytes == 0
-        # A manual watermark is persisted with the checkpoint, about once a second.
+        # A manual watermark is saved with the checkpoint, about once a second.
         assert self.log.high_watermark <= self.model.high_watermark
         if self.fixed["high_watermark"] == "manual":
             self.model.high_watermark = self.log.high_watermark
 
-    # ------------------------------------------------------------ at every moment
+    # ------------------------------------------------------------ invariants
 
     @invariant()
     def offsets_agree(self) -> None:
@@ -536,7 +536,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.id("log-model")
-def test_a_log_does_what_a_list_does() -> None:
+def test_log_behaves_like_a_list() -> None:
     run_state_machine_as_test(
         LogMachine,
         settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS, report_multiple_bugs=False),

@@ -1,4 +1,4 @@
-"""A log opened read-only beside its writer: it sees appends, rolls, deletes, truncations, crashes and recoveries,
+"""A log opened read-only next to its writer: it sees appends, rolls, deletes, truncations, crashes and recoveries,
 up to the published watermark, and changes nothing on disk.
 """
 
@@ -58,13 +58,13 @@ def reader(writer: Log) -> Iterator[Log]:
 
 
 def catch_up(reader: Log, writer: Log) -> None:
-    """Let the reader look until it has seen all that there is."""
+    """Let the reader check the log until it sees everything."""
     wait_until(lambda: reader.log_end_offset == writer.log_end_offset, "the reader")
     assert offsets(reader.scan()) == offsets(writer.scan())
 
 
 def assert_same(reader: Log, writer: Log) -> None:
-    """The reader answers every question as the writer does."""
+    """The reader gives the same answers as the writer."""
     assert reader.log_start_offset == writer.log_start_offset
     assert reader.high_watermark == writer.high_watermark
     records = list(writer.scan())
@@ -80,10 +80,10 @@ def assert_same(reader: Log, writer: Log) -> None:
     ]
 
 
-# ---------------------------------------------------------------- what a reader sees
+# ---------------------------------------------------------------- visibility
 
 
-def test_a_reader_sees_each_append(reader: Log, writer: Log) -> None:
+def test_reader_sees_each_append(reader: Log, writer: Log) -> None:
     for number in range(23):
         fill(writer, 1)
 
@@ -92,7 +92,7 @@ def test_a_reader_sees_each_append(reader: Log, writer: Log) -> None:
     assert_same(reader, writer)
 
 
-def test_a_reader_sees_what_was_there_before_it_came(writer: Log) -> None:
+def test_reader_sees_records_from_before_its_opening(writer: Log) -> None:
     fill(writer, 23)
 
     with open_reader(writer.path, **SMALL) as reader:
@@ -101,8 +101,8 @@ def test_a_reader_sees_what_was_there_before_it_came(writer: Log) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 4, 5, 6])
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 11, 33])
-def test_one_look_shows_a_reader_all_that_was_acknowledged(reader: Log, writer: Log, first: int, count: int) -> None:
-    """However many segments were rolled since it last looked."""
+def test_one_check_shows_all_acknowledged_records(reader: Log, writer: Log, first: int, count: int) -> None:
+    """However many segments were rolled since its last check."""
     fill(writer, first)
     assert offsets(reader.scan()) == list(range(first))
     fill(writer, count)
@@ -110,14 +110,14 @@ def test_one_look_shows_a_reader_all_that_was_acknowledged(reader: Log, writer: 
     assert offsets(reader.scan()) == list(range(first + count))
 
 
-def test_a_reader_sees_many_appends_and_rolls(reader: Log, writer: Log) -> None:
+def test_reader_sees_many_appends_and_rolls(reader: Log, writer: Log) -> None:
     fill(writer, 33)
     catch_up(reader, writer)
 
     assert_same(reader, writer)
 
 
-def test_a_reader_sees_segments_being_sealed(reader: Log, writer: Log) -> None:
+def test_reader_sees_segments_being_sealed(reader: Log, writer: Log) -> None:
     for _ in range(4):
         fill(writer, 7)
         list(reader.scan())
@@ -127,7 +127,7 @@ def test_a_reader_sees_segments_being_sealed(reader: Log, writer: Log) -> None:
 
 
 @pytest.mark.parametrize("offset", range(1, 24))
-def test_a_reader_sees_a_delete(reader: Log, writer: Log, offset: int) -> None:
+def test_reader_sees_a_delete(reader: Log, writer: Log, offset: int) -> None:
     fill(writer, 23)
     catch_up(reader, writer)
     writer.delete_before(offset)
@@ -138,7 +138,7 @@ def test_a_reader_sees_a_delete(reader: Log, writer: Log, offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", range(23))
-def test_a_reader_sees_a_truncation(reader: Log, writer: Log, offset: int) -> None:
+def test_reader_sees_a_truncation(reader: Log, writer: Log, offset: int) -> None:
     fill(writer, 23)
     catch_up(reader, writer)
     writer.truncate_to(offset)
@@ -150,10 +150,10 @@ def test_a_reader_sees_a_truncation(reader: Log, writer: Log, offset: int) -> No
 @pytest.mark.parametrize("offset", [0, 3, 5, 12, 20, 22])
 @pytest.mark.parametrize("size", [10, 20, 3])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 30])
-def test_a_reader_that_slept_through_a_truncation_sees_what_came_after(
+def test_reader_that_missed_a_truncation_sees_later_records(
     reader: Log, writer: Log, offset: int, size: int, count: int
 ) -> None:
-    """The file may have grown past its old size before the reader looks again: sizes alone do not tell."""
+    """The file may have grown past its old size before the next check, so sizes alone do not reveal the cut."""
     fill(writer, 23)
     catch_up(reader, writer)
     writer.truncate_to(offset)
@@ -164,7 +164,7 @@ def test_a_reader_that_slept_through_a_truncation_sees_what_came_after(
     assert_same(reader, writer)
 
 
-def test_a_reader_that_follows_goes_on_behind_a_truncation(reader: Log, writer: Log) -> None:
+def test_following_reader_continues_after_a_truncation(reader: Log, writer: Log) -> None:
     """It has read up to 8; the log is cut back to 6 and grows past 8 with other records."""
     fill(writer, 8)
     catch_up(reader, writer)
@@ -177,7 +177,7 @@ def test_a_reader_that_follows_goes_on_behind_a_truncation(reader: Log, writer: 
     assert offsets(reader.follow(8, timeout_ms=1)) == [8, 9, 10]
 
 
-def test_a_reader_sees_a_log_that_begins_again_from_nothing(reader: Log, writer: Log) -> None:
+def test_reader_sees_a_recreated_log(reader: Log, writer: Log) -> None:
     fill(writer, 12)
     catch_up(reader, writer)
     writer.truncate_to(0)
@@ -186,7 +186,7 @@ def test_a_reader_sees_a_log_that_begins_again_from_nothing(reader: Log, writer:
     assert_same(reader, writer)
 
 
-def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) -> None:
+def test_reader_survives_close_and_reopen_of_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path, 7, **SMALL)
     with open_reader(path, **SMALL) as reader:
@@ -198,9 +198,7 @@ def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) ->
                 assert_same(reader, writer)
 
 
-def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reader_trusts_the_indexes_of_a_clean_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_log(tmp_path, 23, **SMALL)
 
     with caplog.at_level(logging.WARNING, "seeklog"), open_reader(tmp_path, **SMALL) as reader:
@@ -211,7 +209,7 @@ def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
     assert caplog.records == []
 
 
-def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:
+def test_reader_uses_the_state_saved_by_a_clean_close(tmp_path: Path) -> None:
     make_log(tmp_path, 3000)
     files = ReadCountingFiles()
     with open_reader(tmp_path, files=files) as reader:
@@ -220,8 +218,8 @@ def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> No
     assert files.read_bytes < 20 * BATCH_BYTES
 
 
-def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_path: Path) -> None:
-    """Both before recovery, which reads as much at once, and behind it."""
+def test_reader_sees_a_batch_larger_than_its_chunk(tmp_path: Path) -> None:
+    """Both before recovery, which reads chunks of the same size, and after it."""
     large = 3 * SCAN_CHUNK
     words = {"max_message_bytes": 2 * large, "segment_bytes": 16 << 20}
     with open_log(tmp_path / "writer", **words) as log:
@@ -238,8 +236,8 @@ def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_pat
             assert_same(reader, writer)
 
 
-def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path) -> None:
-    """Goal: in a broker's directory gaps are lawful, but a segment spans no more offsets than 31 bits count."""
+def test_batch_too_far_for_an_index_entry_ends_the_visible_log(tmp_path: Path) -> None:
+    """Goal: a broker's directory may have gaps, but a segment spans at most 2**31 offsets."""
     batches = [Sketch([Row()], base_offset=base).encode() for base in (0, 7, 2**31 - 1, 2**31, 2**40)]
     for count, seen in enumerate([[], [0], [0, 7], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1]]):
         path = tmp_path / f"{count}"
@@ -250,11 +248,11 @@ def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path
             assert reader.log_end_offset == (seen[-1] + 1 if seen else 0)
 
 
-def test_a_reader_tells_from_where_on_no_offset_may_be_missing(tmp_path: Path) -> None:
+def test_reader_knows_where_offsets_become_contiguous(tmp_path: Path) -> None:
     make_log(tmp_path, 7, **SMALL)
     with open_reader(tmp_path, **SMALL) as reader:
         assert reader._source.contiguous_from == 0
-    # Without a checkpoint it is a broker's; whoever takes it over vouches for what it writes itself.
+    # Without a checkpoint it is a broker's; a writer of seeklog guarantees only its own batches.
     (tmp_path / names.CHECKPOINT).unlink()
     with open_reader(tmp_path, **SMALL) as reader:
         assert reader._source.contiguous_from == INT64_MAX
@@ -268,7 +266,7 @@ def test_a_reader_tells_from_where_on_no_offset_may_be_missing(tmp_path: Path) -
 
 
 class Restless(QuickFiles):
-    """A disk on which a writer goes on with the next segment whenever the reader opens one."""
+    """A disk on which a writer starts the next segment whenever the reader opens one."""
 
     writer: Log | None = None
 
@@ -278,7 +276,7 @@ class Restless(QuickFiles):
         return super().open(path, write=write, create=create)
 
 
-def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ever(tmp_path: Path) -> None:
+def test_reader_follows_a_rolling_writer_a_bounded_number_of_times(tmp_path: Path) -> None:
     files = Restless()
     with (
         open_log(tmp_path, **SMALL) as writer,
@@ -295,8 +293,8 @@ def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ev
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(tmp_path: Path, is_own: bool) -> None:
-    """The segment that begins at 5 is about to be opened, and by then the first one holds these offsets."""
+def test_scan_continues_in_segment_that_a_truncation_made_the_last(tmp_path: Path, is_own: bool) -> None:
+    """The segment at 5 is about to be opened, when the first segment already holds these offsets."""
     files = Meanwhile()
     words = {**SMALL, "max_open_segments": 2}
     with open_log(tmp_path, files=files, **words) as writer:
@@ -322,8 +320,8 @@ def scan_over_a_truncation(reader: Log, writer: Log, files: Meanwhile) -> None:
     assert files.is_over
 
 
-def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damaged(tmp_path: Path) -> None:
-    """Its indexes are lost, so the log is read to make them, and has another CRC than the seal that was read."""
+def test_rewritten_segment_of_the_same_size_is_not_damage(tmp_path: Path) -> None:
+    """Its indexes are lost, so they are rebuilt from a log whose CRC differs from the seal that was read."""
     files = Meanwhile()
     with (
         open_log(tmp_path, **SMALL) as writer,
@@ -346,10 +344,10 @@ def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damag
         assert files.is_over
 
 
-def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp_path: Path) -> None:
-    """The log is cut back to 1, and a larger batch takes the place of two, between a look and the read."""
+def test_batch_that_crosses_a_readers_old_end_is_not_damage(tmp_path: Path) -> None:
+    """Between a check and a read, the log is cut back to 1, and a larger batch replaces two."""
     make_log(tmp_path, 3)
-    (tmp_path / names.CHECKPOINT).unlink()  # a log of a broker, in which gaps are lawful
+    (tmp_path / names.CHECKPOINT).unlink()  # a broker's log, which may have gaps
     files = Meanwhile()
     with open_log(tmp_path) as writer, open_reader(tmp_path, files=files) as reader:
 
@@ -368,14 +366,14 @@ def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp
 # ---------------------------------------------------------------- a log that is cut between two reads of one call
 
 FAR: Any = {"index_interval_bytes": 1 << 20, "segment_bytes": 1 << 20}
-"""No index entry shortens the way to an offset, so that it takes more than one read."""
-# Batches of 1 KiB: more than the largest chunk, 96 KiB, lies on both sides of it.
+"""An interval without index entries, so that finding an offset takes more than one read."""
+# Batches of 1 KiB: more than the largest chunk, 96 KiB, is on both sides of it.
 MANY = 400
 
 
 @pytest.fixture
 def many(tmp_path: Path) -> Iterator[tuple[Log, Log, Meanwhile]]:
-    """A writer of many records, a reader beside it, and its disk."""
+    """A writer of many records, a reader next to it, and its disk."""
     files = Meanwhile()
     with open_log(tmp_path, **FAR) as writer, open_reader(tmp_path, files=files, **FAR) as reader:
         write_many(writer, MANY, size=1000)
@@ -401,8 +399,8 @@ WAYS: dict[str, Callable[[Log], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_call_between_whose_reads_the_log_is_written_anew_goes_on(many: tuple[Log, Log, Meanwhile], way: str) -> None:
-    """Goal: bytes that begin in the middle of a new batch are no damage."""
+def test_call_continues_when_the_log_is_rewritten_between_its_reads(many: tuple[Log, Log, Meanwhile], way: str) -> None:
+    """Goal: bytes that start in the middle of a new batch are not damage."""
     writer, reader, files = many
 
     def write_anew() -> None:
@@ -415,7 +413,7 @@ def test_a_call_between_whose_reads_the_log_is_written_anew_goes_on(many: tuple[
     assert files.is_over
 
 
-def test_a_scan_that_had_read_beyond_a_cut_is_out_of_range(many: tuple[Log, Log, Meanwhile]) -> None:
+def test_scan_past_a_cut_is_out_of_range(many: tuple[Log, Log, Meanwhile]) -> None:
     writer, reader, files = many
     before_the_second_read(files, lambda: writer.truncate_to(2))
 
@@ -424,7 +422,7 @@ def test_a_scan_that_had_read_beyond_a_cut_is_out_of_range(many: tuple[Log, Log,
     assert caught.value.log_end_offset == 2
 
 
-def test_a_time_entry_that_points_into_a_new_batch_is_looked_up_again(tmp_path: Path) -> None:
+def test_time_entry_into_a_new_batch_is_looked_up_again(tmp_path: Path) -> None:
     files = Meanwhile()
     with open_log(tmp_path, index_interval_bytes=4096) as writer:
         write_many(writer, 30, size=1000)
@@ -434,14 +432,14 @@ def test_a_time_entry_that_points_into_a_new_batch_is_looked_up_again(tmp_path: 
             writer.truncate_to(2)
             write_many(writer, 27, size=1100)
 
-        # Before the batch that the entry names is read by itself.
+        # Just before the batch named by the entry is read.
         before_the_second_read(files, write_anew)
 
         assert reader.offset_at_time(START_MS + 20 * 1000) == 20
         assert files.is_over
 
 
-def test_a_time_is_looked_for_again_where_the_start_was_raised_meanwhile(tmp_path: Path) -> None:
+def test_time_lookup_is_repeated_after_the_start_was_raised(tmp_path: Path) -> None:
     files = Meanwhile()
     with open_log(tmp_path, **SMALL) as writer, open_reader(tmp_path, files=files, **SMALL) as reader:
         fill(writer, 12)
@@ -452,7 +450,7 @@ def test_a_time_is_looked_for_again_where_the_start_was_raised_meanwhile(tmp_pat
         assert files.is_over
 
 
-def test_damage_is_told_also_where_a_deletion_has_overtaken_the_reader(reader: Log, writer: Log) -> None:
+def test_damage_is_reported_after_a_deletion_overtook_the_reader(reader: Log, writer: Log) -> None:
     fill(writer, 12)
     chunks = reader.scan_chunks()
     assert offsets(next(chunks)) == [0, 1, 2, 3, 4]
@@ -470,7 +468,7 @@ def test_damage_is_told_also_where_a_deletion_has_overtaken_the_reader(reader: L
 # ---------------------------------------------------------------- crash and recovery of the writer
 
 
-def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
+def test_reader_stops_at_torn_batch_until_it_is_whole(tmp_path: Path) -> None:
     with open_log(tmp_path / "writer", **SMALL) as log:
         fill(log, 3)
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
@@ -486,7 +484,7 @@ def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_pat
         assert offsets(reader.scan()) == [0, 1, 2, 3]
 
 
-def test_a_reader_sees_what_a_crashed_writer_left_and_what_recovery_made_of_it(tmp_path: Path) -> None:
+def test_reader_sees_log_after_a_crash_and_after_recovery(tmp_path: Path) -> None:
     """The last batch is torn; recovery cuts it, and the next append takes its offset."""
     with open_log(tmp_path / "writer", **SMALL) as log:
         fill(log, 8)
@@ -504,8 +502,8 @@ def test_a_reader_sees_what_a_crashed_writer_left_and_what_recovery_made_of_it(t
             assert values(reader.read(7)) == [b"in its place"]
 
 
-def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -> None:
-    """With flush="os" a reader may see records that a power loss takes back."""
+def test_reader_of_records_that_recovery_cut_sees_the_cut(tmp_path: Path) -> None:
+    """With flush="os" a reader may see records that a power loss removes."""
     clock = FakeClock()
     with open_log(tmp_path / "writer", clock=clock, **SMALL) as log:
         fill(log, 6)
@@ -517,7 +515,7 @@ def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -
     with open_reader(path, **SMALL) as reader:
         assert offsets(reader.scan()) == list(range(9))
         last = path / f"{5:020d}.log"
-        last.write_bytes(last.read_bytes()[:BATCH_BYTES] + bytes(3 * BATCH_BYTES))  # what the disk had
+        last.write_bytes(last.read_bytes()[:BATCH_BYTES] + bytes(3 * BATCH_BYTES))  # the content of the disk
         with open_log(path, **SMALL) as writer:
             assert writer.log_end_offset == 6
             assert_same(reader, writer)
@@ -526,7 +524,7 @@ def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -
             assert_same(reader, writer)
 
 
-def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path: Path) -> None:
+def test_reader_reports_damage_on_read_not_on_open(tmp_path: Path) -> None:
     make_log(tmp_path, 12, **SMALL)
     data = bytearray((tmp_path / FIRST_LOG).read_bytes())
     data[2 * BATCH_BYTES + 70] ^= 1
@@ -541,8 +539,8 @@ def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path
 
 
 @pytest.mark.id("reader-asleep-during-merge")
-def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_loss(tmp_path: Path) -> None:
-    """Goal: at every step of a swap the segments behind the one it knew last are merged, not lost."""
+def test_reader_sees_no_loss_after_compaction_merged_later_segments(tmp_path: Path) -> None:
+    """Goal: at every step of a swap the segments after its last known one are merged, not lost."""
 
     class Watched(QuickFiles):
         look: Callable[[], object] | None = None
@@ -557,7 +555,7 @@ def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_los
         for number in range(4):
             log.append(b"v", key=b"%d" % number)
         log.flush()
-        # One for each step: whoever has looked knows the segments that followed.
+        # One reader for each step, each of which knows the segments that followed.
         sleepers = [stack.enter_context(open_reader(tmp_path, **words)) for _ in range(10)]
         for number in range(20):
             log.append(b"v%d" % number, key=b"%d" % (number % 4))
@@ -573,12 +571,12 @@ def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_los
     assert all(step == newest for step in steps)
 
 
-def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_path: Path) -> None:
+def test_cut_during_a_readers_second_check_is_not_a_loss(tmp_path: Path) -> None:
     files = Meanwhile()
     with open_log(tmp_path, **SMALL) as log, open_reader(tmp_path, files=files, **SMALL) as reader:
         fill(log, 12)
         log.flush()
-        # The reader, whose segment has ended, has read the checkpoint anew, and not yet seen which others there are.
+        # The reader has reread the checkpoint, but not yet listed the segments after its own.
         files.after("list", tmp_path.name, lambda: log.truncate_to(4))
 
         assert offsets(reader.scan()) == [0, 1, 2, 3]
@@ -587,10 +585,8 @@ def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_pat
 
 @pytest.mark.id("reader-of-a-failed-truncation")
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_next_writer_appends(
-    tmp_path: Path, flush: str
-) -> None:
-    """It knows what announced the cut, and not the cut itself; when it looks again the file is larger than before."""
+def test_reader_of_a_failed_truncation_sees_the_next_writers_appends(tmp_path: Path, flush: str) -> None:
+    """It saw the announcement of the cut, but not the cut; at its next check the file is larger than before."""
     readers: list[Log] = []
 
     def look() -> None:
@@ -617,7 +613,7 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
 # ---------------------------------------------------------------- the published watermark
 
 
-def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
+def test_flush_batch_reader_stops_at_synced_records(tmp_path: Path) -> None:
     files = FailingFiles("sync")
     log = open_log(tmp_path, files=files, flush="batch")
     fill(log, 3)
@@ -634,10 +630,8 @@ def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> N
 
 @pytest.mark.id("reader-overtaken-by-truncation")
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was_synced(
-    tmp_path: Path, moment: str
-) -> None:
-    """Goal: neither a checkpoint nor a watermark from before a cut vouches for what was appended behind it."""
+def test_flush_batch_reader_stops_at_synced_records_after_a_truncation(tmp_path: Path, moment: str) -> None:
+    """Goal: no checkpoint or watermark from before a cut covers records appended after it."""
     make_log(tmp_path, 10, flush="batch")
     files = Meanwhile()
     with (
@@ -647,7 +641,7 @@ def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was
 
         def cut_and_append() -> None:
             log.truncate_to(4)
-            # Past the end that the reader knew, so that the size of the file does not tell of the cut.
+            # Past the end that the reader knew, so that the file size does not reveal the cut.
             log._partition.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)
 
         getattr(files, moment)("read", "seeklog-watermark", cut_and_append)
@@ -660,10 +654,10 @@ def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was
 
 
 @pytest.mark.id("reader-overtaken-once")
-def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
+def test_reader_overtaken_by_compaction_checks_a_bounded_number_of_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a compaction replaces thousands of segments, one by one; nobody who looks meanwhile waits for its end."""
+    """Goal: a compaction replaces thousands of segments one by one, and readers do not wait for its end."""
     words: dict[str, Any] = {"cleanup_policy": "compact", "flush": "batch", **SMALL}
     files = Meanwhile()
     with open_log(tmp_path, **words) as log, open_reader(tmp_path, files=files, **words) as reader:
@@ -690,7 +684,7 @@ def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
         assert loads == known + 1
 
 
-def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_path: Path) -> None:
+def test_flush_batch_reader_sees_each_record_once_acknowledged(tmp_path: Path) -> None:
     with open_log(tmp_path, flush="batch", **SMALL) as log, open_reader(tmp_path, **SMALL) as reader:
         for number in range(12):
             fill(log, 1)
@@ -698,7 +692,7 @@ def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_
         assert_same(reader, log)
 
 
-def test_a_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
+def test_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
         fill(log, 12)
         with open_reader(tmp_path, **SMALL) as reader:
@@ -709,7 +703,7 @@ def test_a_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
                 assert_same(reader, log)
 
 
-def test_a_reader_reads_uncommitted_records_on_to_the_end(tmp_path: Path) -> None:
+def test_reader_reads_uncommitted_records_to_the_end(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
         fill(log, 12)
         log.advance_high_watermark(4)
@@ -719,7 +713,7 @@ def test_a_reader_reads_uncommitted_records_on_to_the_end(tmp_path: Path) -> Non
             assert [batch.base_offset for batch in reader.read_batches(3, uncommitted=True)] == list(range(3, 12))
 
 
-def test_a_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Path) -> None:
+def test_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         log.append_many([Record(b"v", timestamp_ms=START_MS)] * 10)
         log.advance_high_watermark(4)
@@ -727,7 +721,7 @@ def test_a_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Pat
             assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
 
 
-def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> None:
+def test_manual_watermark_survives_the_close(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(3)
@@ -736,8 +730,8 @@ def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> 
         assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
 
 
-def test_a_reader_sees_the_manual_watermark_move_under_a_writer_that_has_only_reopened(tmp_path: Path) -> None:
-    """The checkpoint still speaks of the clean close; the published watermark is newer."""
+def test_reader_sees_manual_watermark_move_after_a_reopen(tmp_path: Path) -> None:
+    """The checkpoint still describes the clean close; the published watermark is newer."""
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(2)
@@ -748,7 +742,7 @@ def test_a_reader_sees_the_manual_watermark_move_under_a_writer_that_has_only_re
             assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
 
 
-def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path: Path) -> None:
+def test_checkpoint_replaces_a_damaged_published_watermark(tmp_path: Path) -> None:
     with open_log(tmp_path / "writer", high_watermark="manual") as log:
         fill(log, 5)
         log.advance_high_watermark(2)
@@ -764,7 +758,7 @@ def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path
 # ---------------------------------------------------------------- nothing changes
 
 
-def test_a_reader_changes_nothing_on_disk(writer: Log) -> None:
+def test_reader_changes_nothing_on_disk(writer: Log) -> None:
     fill(writer, 23)
     writer.delete_before(7)
     before = contents(writer.path)
@@ -781,8 +775,8 @@ def test_a_reader_changes_nothing_on_disk(writer: Log) -> None:
     assert contents(writer.path) == before
 
 
-def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -> None:
-    """As a snapshot or a read-only mount: every way to write is refused."""
+def test_reader_works_in_a_read_only_directory(tmp_path: Path) -> None:
+    """As in a snapshot or a read-only mount: every way to write is refused."""
 
     class ReadOnlyFiles(QuickFiles):
         def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
@@ -798,7 +792,7 @@ def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -
         assert offsets(reader.scan()) == list(range(12))
 
 
-def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
+def test_many_readers_can_be_open_next_to_a_writer(writer: Log) -> None:
     fill(writer, 12)
     readers = [open_reader(writer.path, **SMALL) for _ in range(10)]
     fill(writer, 3)
@@ -808,7 +802,7 @@ def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
         reader.close()
 
 
-def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_removed_log_is_an_error_of_seeklog(tmp_path: Path) -> None:
     make_log(tmp_path / "log", 3)
     with open_reader(tmp_path / "log") as reader:
         (tmp_path / "log").rename(tmp_path / "moved")
@@ -817,7 +811,7 @@ def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
             list(reader.scan())
 
 
-def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) -> None:
+def test_log_without_its_segments_is_not_a_log(tmp_path: Path) -> None:
     make_log(tmp_path, 7, **SMALL)
     with open_reader(tmp_path, **SMALL) as reader:
         for path in tmp_path.glob("*.log"):
@@ -827,7 +821,7 @@ def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) ->
             list(reader.scan())
 
 
-def test_segments_that_are_listed_and_never_there_are_no_log(tmp_path: Path) -> None:
+def test_segments_listed_but_never_there_are_not_a_log(tmp_path: Path) -> None:
     make_log(tmp_path, 7, **SMALL)
     files = FailingFiles("open", ".log", error=errno.ENOENT)
     with open_reader(tmp_path, files=files, **SMALL) as reader:
@@ -837,7 +831,7 @@ def test_segments_that_are_listed_and_never_there_are_no_log(tmp_path: Path) -> 
             list(reader.scan())
 
 
-def test_a_directory_that_is_of_another_topic_by_now_is_not_read_on(tmp_path: Path) -> None:
+def test_directory_of_a_recreated_topic_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     make_log(path, 7)
     (path / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
@@ -851,7 +845,7 @@ def test_a_directory_that_is_of_another_topic_by_now_is_not_read_on(tmp_path: Pa
 
 
 class LateFiles(QuickFiles):
-    """A disk of which one listing misses a file that is being made: the first one after the directory was checked."""
+    """A disk whose first listing after the directory check misses a file that is being created."""
 
     def __init__(self, missed: str) -> None:
         self.missed = missed
@@ -862,8 +856,8 @@ class LateFiles(QuickFiles):
         return [name for name in super().list(directory) if self.listings != 2 or name != self.missed]
 
 
-def test_a_segment_that_a_listing_misses_while_a_writer_rolls_is_no_gap(tmp_path: Path) -> None:
-    """Goal: a reader never skips a segment because the one behind it was seen first."""
+def test_segment_missed_by_a_listing_during_a_roll_is_not_a_gap(tmp_path: Path) -> None:
+    """Goal: a reader never skips a segment because it saw the next one first."""
     make_log(tmp_path / "log", 15, **SMALL)
     files = LateFiles(f"{5:020d}.log")
 

@@ -1,4 +1,4 @@
-"""Checksums of pages: where gaps are lawful no batch is shown at an offset that is not its own."""
+"""Page checksums: in a log that may have gaps, no batch is returned at a wrong offset."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILES = QuickFiles()
 
 
 @pytest.mark.parametrize("step", [1, 7, 64, 65, 1000])
-def test_pages_are_summed_up_however_their_bytes_come(step: int) -> None:
+def test_page_sums_do_not_depend_on_chunking(step: int) -> None:
     data = bytes(range(256)) * 3
     sums = PageSums(SMALL)
     for at in range(0, len(data) - 5, step):
@@ -51,7 +51,7 @@ def test_pages_are_summed_up_however_their_bytes_come(step: int) -> None:
     assert sums.pages == Pages(SMALL, crc32c(sums.table))
 
 
-def test_pages_that_are_full_leave_none_begun() -> None:
+def test_full_pages_leave_no_partial_page() -> None:
     sums = PageSums(SMALL)
     assert sums.table == b""
     sums.add(bytes(2 * SMALL))
@@ -62,11 +62,11 @@ def test_pages_that_are_full_leave_none_begun() -> None:
     ("position", "size", "expected"),
     [(0, 1, (0, 64)), (63, 1, (0, 64)), (63, 2, (0, 128)), (64, 64, (64, 128)), (130, 20, (128, 150))],
 )
-def test_whole_pages_are_read_around_what_is_wanted(position: int, size: int, expected: tuple[int, int]) -> None:
+def test_whole_pages_are_read_around_a_range(position: int, size: int, expected: tuple[int, int]) -> None:
     assert Pages(SMALL, 0).around(position, size, end=150) == expected
 
 
-def test_the_first_page_that_differs_is_named() -> None:
+def test_first_differing_page_is_returned() -> None:
     data = bytearray(200)
     sums = PageSums(SMALL)
     sums.add(data)
@@ -114,14 +114,14 @@ def seal_of(path: Path) -> Seal:
 
 
 def set_page_size(path: Path, page_size: int | None) -> None:
-    """Give the first segment a seal with pages of another size, or one from before there were pages."""
+    """Give the first segment a seal with another page size, or one from before page checksums."""
     sums = PageSums(page_size or PAGE_SIZE)
     sums.add(log_of(path).read_bytes())
     write_seal(FILES, str(path), replace(seal_of(path), pages=sums.pages if page_size else None), sums.table)
 
 
 def positions(path: Path) -> list[int]:
-    """Return where the batches of the first segment stand."""
+    """Return the positions of the batches of the first segment."""
     data, found = log_of(path).read_bytes(), [0]
     while found[-1] < len(data):
         found.append(found[-1] + read_header(data, found[-1]).size)
@@ -129,7 +129,7 @@ def positions(path: Path) -> list[int]:
 
 
 def move_a_batch(path: Path) -> int:
-    """Give a batch of the first segment another offset within its gap; return where it stands."""
+    """Give a batch of the first segment another offset within its gap; return its position."""
     data = bytearray(log_of(path).read_bytes())
     end = 0
     for position in positions(path):
@@ -150,11 +150,11 @@ def damage_table(path: Path) -> None:
 
 
 def seal_errors(path: Path) -> list[Finding]:
-    """Return what verify finds wrong about seals: an index that contradicts a moved batch is told apart."""
+    """Return what verify finds wrong with seals; an index that contradicts a moved batch is reported separately."""
     return [each for each in inspect_partition(str(path)) if each.kind is Kind.SEAL]
 
 
-def test_the_seal_of_what_was_compacted_has_pages_and_others_have_none(tmp_path: Path) -> None:
+def test_only_seals_of_compacted_segments_have_pages(tmp_path: Path) -> None:
     make_compacted(tmp_path)
     data = log_of(tmp_path).read_bytes()
     seal = seal_of(tmp_path)
@@ -192,7 +192,7 @@ WAYS: dict[str, Callable[[Log], object]] = {
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("page_size", [1, SMALL, 300, PAGE_SIZE])
-def test_what_is_read_across_pages_is_what_was_written(
+def test_reads_across_pages_return_the_written_bytes(
     compacted: Path, way: str, page_size: int, read_only: bool
 ) -> None:
     set_page_size(compacted, None)
@@ -207,7 +207,7 @@ def test_what_is_read_across_pages_is_what_was_written(
 @pytest.mark.id("batch-moved-in-gap")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_that_was_moved_within_its_gap_is_never_shown(compacted: Path, way: str, read_only: bool) -> None:
+def test_batch_moved_within_its_gap_is_never_returned(compacted: Path, way: str, read_only: bool) -> None:
     position = move_a_batch(compacted)
 
     with (
@@ -222,7 +222,7 @@ def test_a_batch_that_was_moved_within_its_gap_is_never_shown(compacted: Path, w
     assert "verify" in str(raised.value)
 
 
-def test_other_pages_are_read_beside_a_wrong_one(compacted: Path) -> None:
+def test_other_pages_are_readable_next_to_a_damaged_one(compacted: Path) -> None:
     expected = everything_in(compacted)
     position = move_a_batch(compacted)
 
@@ -239,7 +239,7 @@ def test_other_pages_are_read_beside_a_wrong_one(compacted: Path) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, SMALL])
-def test_nothing_behind_what_was_sealed_is_read(compacted: Path, page_size: int) -> None:
+def test_nothing_after_the_sealed_size_is_read(compacted: Path, page_size: int) -> None:
     set_page_size(compacted, page_size)
     with open_compacted(compacted, read_only=True) as log:
         segment = log._source.view.segments[0]
@@ -250,7 +250,7 @@ def test_nothing_behind_what_was_sealed_is_read(compacted: Path, page_size: int)
         assert segment.read(10, segment.size - 4) == log_of(compacted).read_bytes()[-8:-4]
 
 
-def test_compaction_of_what_is_damaged_is_refused_and_nothing_changes(compacted: Path) -> None:
+def test_compaction_of_damaged_segment_is_refused_without_changes(compacted: Path) -> None:
     with open_compacted(compacted, segment_bytes=2000) as log:
         churn(log, 200)
         log.flush()
@@ -262,7 +262,7 @@ def test_compaction_of_what_is_damaged_is_refused_and_nothing_changes(compacted:
         assert contents(compacted) == before
 
 
-def test_a_file_that_lost_its_end_is_told(compacted: Path) -> None:
+def test_truncated_file_is_reported(compacted: Path) -> None:
     with open_compacted(compacted) as log:
         data = log_of(compacted).read_bytes()
         log_of(compacted).write_bytes(data[:-70])
@@ -274,7 +274,7 @@ def test_a_file_that_lost_its_end_is_told(compacted: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_damaged_table_is_made_anew_and_a_writer_replaces_it(
+def test_damaged_table_is_rebuilt_and_replaced_by_a_writer(
     compacted: Path, read_only: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_compacted(compacted, read_only=True) as log:
@@ -291,8 +291,8 @@ def test_a_damaged_table_is_made_anew_and_a_writer_replaces_it(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_seal_that_is_gone_is_summed_up_and_not_brought_back(compacted: Path, read_only: bool) -> None:
-    """Goal: a reader that is overtaken by a deletion leaves no file behind."""
+def test_missing_seal_is_not_recreated_by_a_read(compacted: Path, read_only: bool) -> None:
+    """Goal: a reader that a deletion overtakes creates no file."""
     expected = everything_in(compacted)
     with open_compacted(compacted, read_only=read_only) as log:
         log_of(compacted).with_suffix(".seal").unlink()
@@ -301,7 +301,7 @@ def test_a_seal_that_is_gone_is_summed_up_and_not_brought_back(compacted: Path, 
         assert contents(compacted) == before
 
 
-def test_a_table_is_not_held_against_pages_of_another_size(compacted: Path) -> None:
+def test_table_is_not_compared_with_pages_of_another_size(compacted: Path) -> None:
     with open_compacted(compacted) as log:
         expected = everything(log)
         set_page_size(compacted, 300)
@@ -310,7 +310,7 @@ def test_a_table_is_not_held_against_pages_of_another_size(compacted: Path) -> N
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_damaged_table_hides_no_damage(compacted: Path, read_only: bool) -> None:
+def test_damaged_table_does_not_hide_damage(compacted: Path, read_only: bool) -> None:
     move_a_batch(compacted)
     damage_table(compacted)
 
@@ -321,7 +321,7 @@ def test_a_damaged_table_hides_no_damage(compacted: Path, read_only: bool) -> No
         everything(log)
 
 
-def test_a_disk_that_is_full_leaves_the_table_in_memory(compacted: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_leaves_the_table_in_memory(compacted: Path, caplog: pytest.LogCaptureFixture) -> None:
     damage_table(compacted)
     files = FailingFiles("write", ".seal", error=errno.ENOSPC)
     with open_compacted(compacted, files=files) as log:
@@ -330,10 +330,10 @@ def test_a_disk_that_is_full_leaves_the_table_in_memory(compacted: Path, caplog:
         assert "stay in memory" in caplog.text
 
 
-# ---------------------------------------------------------------- seals from before
+# ---------------------------------------------------------------- seals without pages
 
 
-def test_a_seal_without_pages_is_read_as_ever(compacted: Path) -> None:
+def test_seal_without_pages_is_read(compacted: Path) -> None:
     set_page_size(compacted, None)
     with open_compacted(compacted) as log:
         expected = everything(log)
@@ -345,7 +345,7 @@ def test_a_seal_without_pages_is_read_as_ever(compacted: Path) -> None:
     assert [each.position for each in seal_errors(compacted)] == [None]
 
 
-def test_an_old_seal_gets_pages_when_compaction_has_seen_all_and_nothing_goes(compacted: Path) -> None:
+def test_old_seal_gets_pages_when_compaction_removes_nothing(compacted: Path) -> None:
     for is_damaged in (False, True):
         seal = replace(seal_of(compacted), clean_offset=1, pages=None)
         write_seal(FILES, str(compacted), seal)
@@ -357,7 +357,7 @@ def test_an_old_seal_gets_pages_when_compaction_has_seen_all_and_nothing_goes(co
         assert (seal_of(compacted).pages is None) is is_damaged
 
 
-def test_reindexing_leaves_old_seals_alone_and_writes_pages_where_it_writes(compacted: Path) -> None:
+def test_reindexing_adds_pages_only_to_rewritten_seals(compacted: Path) -> None:
     set_page_size(compacted, None)
     words: dict[str, Any] = {"files": FILES, "config": None}
     with open_compacted(compacted) as log:
@@ -374,7 +374,7 @@ def test_reindexing_leaves_old_seals_alone_and_writes_pages_where_it_writes(comp
     assert read_table(FILES, str(compacted), 0, pages) is not None
 
 
-def test_indexes_are_not_made_anew_of_a_log_that_is_not_the_one_that_was_sealed(compacted: Path) -> None:
+def test_indexes_are_not_rebuilt_from_a_log_that_differs_from_its_seal(compacted: Path) -> None:
     move_a_batch(compacted)
     before = contents(compacted)
     with pytest.raises(CorruptionError, match="sealed"):
@@ -382,7 +382,7 @@ def test_indexes_are_not_made_anew_of_a_log_that_is_not_the_one_that_was_sealed(
     assert contents(compacted) == before
 
 
-# ---------------------------------------------------------------- looking for damage
+# ---------------------------------------------------------------- verify and repair
 
 
 @pytest.mark.parametrize("page_size", [7, SMALL, 300, PAGE_SIZE])
@@ -398,8 +398,8 @@ def test_verify_names_the_page_of_a_moved_batch(compacted: Path, page_size: int)
 
 
 @pytest.mark.id("repair-moved-batch")
-def test_a_repair_takes_a_segment_of_whole_batches_as_it_is_and_says_so(compacted: Path) -> None:
-    """Goal: which batch was moved, and from where, nothing proves; the page can be read again, and no byte changes."""
+def test_repair_keeps_a_segment_of_whole_batches_and_reports_it(compacted: Path) -> None:
+    """Goal: nothing proves which batch was moved, or from where; the page becomes readable, and no byte changes."""
     move_a_batch(compacted)
     moved = log_of(compacted).read_bytes()
 
@@ -413,7 +413,7 @@ def test_a_repair_takes_a_segment_of_whole_batches_as_it_is_and_says_so(compacte
     assert len(everything_in(compacted)) > 0
 
 
-def test_verify_finds_a_damaged_table_and_repair_makes_it_anew(compacted: Path) -> None:
+def test_verify_finds_a_damaged_table_and_repair_rebuilds_it(compacted: Path) -> None:
     damage_table(compacted)
     (found,) = seal_errors(compacted)
     assert found.path.endswith(".seal")
@@ -426,7 +426,7 @@ def test_verify_finds_a_damaged_table_and_repair_makes_it_anew(compacted: Path) 
     assert seal_of(compacted).pages is not None
 
 
-def test_verify_finds_a_table_that_was_written_wrong(compacted: Path) -> None:
+def test_verify_finds_a_wrong_table_with_valid_crc(compacted: Path) -> None:
     sums = PageSums(SMALL)
     sums.add(bytes(len(log_of(compacted).read_bytes())))
     write_seal(FILES, str(compacted), replace(seal_of(compacted), pages=sums.pages), sums.table)
@@ -435,11 +435,11 @@ def test_verify_finds_a_table_that_was_written_wrong(compacted: Path) -> None:
     assert "another checksum of the page at byte 0" in found.detail
 
 
-# ---------------------------------------------------------------- beside others that write
+# ---------------------------------------------------------------- next to writers
 
 
-def test_a_reader_beside_a_compaction_goes_on(compacted: Path) -> None:
-    """Goal: the table of a new seal is not held against an old file, and a new file not against an old table."""
+def test_reader_continues_during_a_compaction(compacted: Path) -> None:
+    """Goal: the table of a new seal is not compared with an old file, nor a new file with an old table."""
     for has_read in (True, False):
         with (
             open_compacted(compacted, segment_bytes=2000) as writer,
@@ -459,7 +459,7 @@ def test_a_reader_beside_a_compaction_goes_on(compacted: Path) -> None:
 
 
 def reader_of_two_times(compacted: Path, meddle: Callable[[], object], when: str) -> list[Record]:
-    """Read while something is done as soon as a file is opened for the first time."""
+    """Read while an action runs at the first opening of a file."""
     files = Meanwhile()
     with open_compacted(compacted, read_only=True, files=files) as reader:
         files.before("open", when, meddle)
@@ -469,10 +469,10 @@ def reader_of_two_times(compacted: Path, meddle: Callable[[], object], when: str
 
 
 def replaced_by_another(compacted: Path, *, steps: str) -> None:
-    """Do what a swap does, in parts: the seal gets its name (s), the log gets its name (l)."""
+    """Do parts of a swap: the seal gets its name (s), the log gets its name (l)."""
     if "s" in steps:
         new = bytearray(log_of(compacted).read_bytes())
-        # Another leader epoch, which is nothing to readers: another file of the same size.
+        # Another leader epoch, which readers ignore: another file of the same size.
         new[12:16] = b"\0\0\0\7"
         sums = PageSums(SMALL)
         sums.add(new)
@@ -483,24 +483,24 @@ def replaced_by_another(compacted: Path, *, steps: str) -> None:
         log_of(compacted).with_suffix(".log.swap").rename(log_of(compacted))
 
 
-def test_a_file_that_is_replaced_when_it_is_opened_is_not_damaged(compacted: Path) -> None:
-    """The reader has the old seal, and the new file in hand."""
+def test_file_replaced_while_it_is_opened_is_not_damage(compacted: Path) -> None:
+    """The reader has the old seal and the new file."""
     expected = everything_in(compacted)
     assert reader_of_two_times(compacted, partial(replaced_by_another, compacted, steps="sl"), ".log") == expected
 
 
-def test_a_seal_that_is_replaced_when_its_table_is_read_is_not_damaged(compacted: Path) -> None:
+def test_seal_replaced_while_its_table_is_read_is_not_damage(compacted: Path) -> None:
     """The reader has the old file and the old head; the table is that of the new file."""
     expected = everything_in(compacted)
     assert reader_of_two_times(compacted, partial(replaced_by_another, compacted, steps="sl"), ".seal") == expected
 
 
 @pytest.mark.parametrize("is_completed", [True, False])
-def test_a_new_seal_beside_an_old_file_is_not_damage(compacted: Path, is_completed: bool) -> None:
-    """The reader came when the seal had its name, and the log had not; it had listed the directory before."""
+def test_new_seal_next_to_an_old_file_is_not_damage(compacted: Path, is_completed: bool) -> None:
+    """The reader opened the log when only the seal was renamed; it had listed the directory before."""
     expected = everything_in(compacted)
     files = Meanwhile()
-    # The seal is read when the log is opened: what is done then comes before it, and after the listing.
+    # The seal is read when the log is opened: the action runs before that, and after the listing.
     files.before("open", ".seal", partial(replaced_by_another, compacted, steps="s"))
     with open_compacted(compacted, read_only=True, files=files) as reader:
         assert files.is_over
@@ -516,8 +516,8 @@ def everything_in(path: Path) -> list[Record]:
 
 
 @pytest.mark.parametrize("has_table", [True, False])
-def test_a_segment_that_is_cut_is_not_held_against_the_pages_that_it_had(compacted: Path, has_table: bool) -> None:
-    """Goal: one who holds the view from before finds the end too early, as in any segment, and no damage."""
+def test_truncated_segment_is_not_compared_with_its_old_pages(compacted: Path, has_table: bool) -> None:
+    """Goal: a reader with an older view finds the end too early, as in any segment, and no damage."""
     files = Meanwhile()
     with open_compacted(compacted, files=files) as log:
         segment = log._source.view.segments[0]
@@ -533,7 +533,7 @@ def test_a_segment_that_is_cut_is_not_held_against_the_pages_that_it_had(compact
         assert (start, len(data)) == (0, end)
 
 
-def test_a_segment_that_compaction_replaced_does_not_get_its_seal_back(compacted: Path) -> None:
+def test_replaced_segment_does_not_get_its_seal_back(compacted: Path) -> None:
     with open_compacted(compacted, segment_bytes=2000) as log:
         segment = log._source.view.segments[0]
         segment.handle()
@@ -544,11 +544,11 @@ def test_a_segment_that_compaction_replaced_does_not_get_its_seal_back(compacted
         assert contents(compacted) == before
 
 
-# ---------------------------------------------------------------- what a broker began
+# ---------------------------------------------------------------- segments of a broker
 
 
 def broker_batches(path: Path, *, count: int, first: int = 0) -> bytes:
-    """Write a segment as a broker has it after its cleaner: offsets are missing. Returns its bytes."""
+    """Write a segment as a broker's cleaner leaves it, with missing offsets. Return its bytes."""
     path.mkdir()
     raw = b"".join(
         encode_batch([Record(b"value", key=b"%d" % number)], base_offset=first + 3 * number) for number in range(count)
@@ -557,7 +557,7 @@ def broker_batches(path: Path, *, count: int, first: int = 0) -> bytes:
     return raw
 
 
-def test_the_segments_of_a_broker_get_pages_when_they_are_sealed(tmp_path: Path) -> None:
+def test_segments_of_a_broker_get_pages_when_sealed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     raw = broker_batches(path, count=5)
     (path / f"{20:020d}.log").write_bytes(encode_batch([Record(b"", key=b"")], base_offset=20))
@@ -571,7 +571,7 @@ def test_the_segments_of_a_broker_get_pages_when_they_are_sealed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_the_last_segment_of_a_broker_gets_pages_when_it_is_rolled(tmp_path: Path, is_damaged: bool) -> None:
+def test_last_segment_of_a_broker_gets_pages_when_rolled(tmp_path: Path, is_damaged: bool) -> None:
     path = tmp_path / "log"
     broker_batches(path, count=5)
     with open_compacted(path) as log:

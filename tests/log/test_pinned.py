@@ -31,14 +31,14 @@ def _keys(records: list[Record]) -> dict[bytes | None, bytes | None]:
 
 
 @pytest.mark.parametrize("start", [0, 20, 55])
-def test_a_pin_that_compaction_overtakes_still_gives_the_newest_record_of_every_key(tmp_path: Path, start: int) -> None:
+def test_pin_overtaken_by_compaction_gives_newest_record_of_each_key(tmp_path: Path, start: int) -> None:
     with Log(tmp_path / "log", config=CONFIG) as log:
         _append(log, 0, 60)
         end = log.log_end_offset
         pin = make_pin(log._source.view, start, end)
         assert not pin.segments[-1].is_final
         before = _keys(list(log.scan(start)))
-        # None of the keys that were pinned comes again, so nothing newer takes their place.
+        # None of the pinned keys is appended again, so no newer record replaces them.
         for number in range(200):
             log.append(b"x" * 20, key=b"other-%d" % number)
         log.flush()
@@ -59,7 +59,7 @@ def _read(path: Path, pin: Pin, start: int, end: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("start", [0, 20, 55])
-def test_a_pin_of_sealed_segments_is_read_as_it_was_and_as_compaction_leaves_it(tmp_path: Path, start: int) -> None:
+def test_pin_of_sealed_segments_is_read_before_and_after_compaction(tmp_path: Path, start: int) -> None:
     with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
         _append(log, 0, 60)
         log.flush()
@@ -70,7 +70,7 @@ def test_a_pin_of_sealed_segments_is_read_as_it_was_and_as_compaction_leaves_it(
         assert _read(log.path, pin, start, end) == before
 
         assert log.compact().removed_records > 0
-        # Segments that were rolled away and not yet sealed lie behind those that were compacted.
+        # Segments that are rolled and not yet sealed come after the compacted ones.
         _append(log, 60, 60)
         found = _read(log.path, pin, start, end)
 
@@ -78,7 +78,7 @@ def test_a_pin_of_sealed_segments_is_read_as_it_was_and_as_compaction_leaves_it(
     assert len(found) < len(before) or start > 20
 
 
-def test_a_pin_of_what_was_deleted_says_so_when_it_is_read(tmp_path: Path) -> None:
+def test_pin_of_deleted_records_is_out_of_range_on_read(tmp_path: Path) -> None:
     with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
         _append(log, 0, 60)
         log.flush()
@@ -95,10 +95,8 @@ def test_a_pin_of_what_was_deleted_says_so_when_it_is_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("times", "found"), [(2, [0, 1, 2]), (100, None)])
-def test_a_pinned_file_without_a_name_is_looked_for_a_few_times(
-    tmp_path: Path, times: int, found: list[int] | None
-) -> None:
-    """Goal: a file that is replaced twice is found, and one that is listed but never there is given up."""
+def test_missing_pinned_file_is_looked_up_a_few_times(tmp_path: Path, times: int, found: list[int] | None) -> None:
+    """Goal: a file that is replaced twice is found; a file that is listed but never there is given up."""
 
     def vanish() -> None:
         raise FileNotFoundError(errno.ENOENT, "between two names")
@@ -117,8 +115,8 @@ def test_a_pinned_file_without_a_name_is_looked_for_a_few_times(
             assert [record.offset for record in next(chunks)] == found
 
 
-def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_path: Path) -> None:
-    """Goal: where compaction has left gaps, nothing but the end of its segment tells that a base offset is wrong."""
+def test_pinned_batch_with_offsets_of_the_next_segment_is_damage(tmp_path: Path) -> None:
+    """Goal: where compaction left gaps, only the end of its segment reveals a wrong base offset."""
     with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
         _append(log, 0, 60)
         log.flush()
@@ -126,7 +124,7 @@ def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_pa
         first = log._source.view.segments[0]
         pin = make_pin(log._source.view, 0, first.next_offset)
         assert not pin.segments[0].trust.contiguous
-        # As a seal from before there were pages leaves it: with them the page tells.
+        # A seal from before page checksums; with them the page would reveal it.
         pin = pin._replace(segments=tuple(one._replace(trust=one.trust._replace(pages=None)) for one in pin.segments))
         *_, last = log.read_batches(0, max_bytes=first.size)
         path = Path(first.path)
@@ -143,8 +141,8 @@ def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_pa
 LONG = replace(CONFIG, segment_bytes=30_000, index_interval_bytes=1 << 20)
 
 
-def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_path: Path) -> None:
-    """Goal: also where that is further from the start than one read, and no index entry lies between."""
+def test_seek_overtaken_by_compaction_walks_the_new_file(tmp_path: Path) -> None:
+    """Goal: even if the offset is more than one read away, with no index entry between."""
     with Log(tmp_path / "log", config=LONG, files=QuickFiles()) as log:
         _append(log, 0, 100)
         for number in range(100, 800):
@@ -160,7 +158,7 @@ def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_p
         assert found.position == log.seek(end - 5).position
         assert found.position > reading.POINT_READ
 
-        # And what is wrong with the new file is told with its place; without pages, which would tell before.
+        # Damage in the new file is reported with its position; without pages, which would report it first.
         path = Path(log._source.view.segments[0].path)
         seal = read_seal(QuickFiles(), str(log.path), 0)
         assert seal is not None
@@ -174,8 +172,8 @@ def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_p
         assert (caught.value.path, caught.value.position) == (str(path), second)
 
 
-def test_a_reader_that_compaction_overtakes_goes_on_where_a_segment_has_no_seal(tmp_path: Path) -> None:
-    """Goal: a full disk puts sealing off, and a seal may be lost: what is there is read all the same."""
+def test_reader_overtaken_by_compaction_continues_without_a_seal(tmp_path: Path) -> None:
+    """Goal: a full disk delays sealing, and a seal may be lost: the records are read all the same."""
     with Log(tmp_path / "log", config=LONG, files=QuickFiles()) as log:
         _append(log, 0, 100)
         for number in range(100, 1500):

@@ -1,4 +1,4 @@
-"""What a partition looks like, from its files alone."""
+"""The portrait of a partition, from its files alone."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ CONFIG = config_of(**WORDS)
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
-def test_a_portrait_shows_segments_index_points_and_offsets_and_changes_nothing(
-    tmp_path: Path, is_checked: bool
-) -> None:
+def test_portrait_shows_segments_points_and_offsets_without_changes(tmp_path: Path, is_checked: bool) -> None:
     make_log(tmp_path, 12, **WORDS)
     (tmp_path / f"{5:020d}.index").unlink()
     before = contents(tmp_path)
@@ -41,7 +39,7 @@ def test_a_portrait_shows_segments_index_points_and_offsets_and_changes_nothing(
         (10, 12, True),
     ]
     assert [one.record_count for one in portrait.segments] == [5, 5, 2]
-    # Without its index a segment has no points; a reader makes them anew.
+    # Without its index a segment has no points; a reader rebuilds it.
     assert [one.index_points for one in portrait.segments] == [tuple(offset_entries(tmp_path)), (), ()]
     assert portrait.size_bytes == 12 * BATCH_BYTES
     assert (portrait.log_start_offset, portrait.high_watermark, portrait.log_end_offset) == (0, 12, 12)
@@ -50,7 +48,7 @@ def test_a_portrait_shows_segments_index_points_and_offsets_and_changes_nothing(
     assert contents(tmp_path) == before
 
 
-def test_a_portrait_tells_what_recovery_has_set_aside(tmp_path: Path) -> None:
+def test_portrait_lists_bytes_that_recovery_cut(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", **WORDS) as log:
         fill(log, 8)
         path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
@@ -64,7 +62,7 @@ def test_a_portrait_tells_what_recovery_has_set_aside(tmp_path: Path) -> None:
     assert portrait.torn_files == {f"{5:020d}.{2 * BATCH_BYTES}{names.TORN}": BATCH_BYTES - 1}
 
 
-def test_a_log_that_is_made_while_its_portrait_is_taken_has_an_end_and_no_segments_yet(tmp_path: Path) -> None:
+def test_portrait_of_a_log_being_created_has_an_end_but_no_segments(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.mkdir()
     files = Meanwhile()

@@ -1,4 +1,4 @@
-"""Who may append what: Kafka's rules for producers that number their records, case by case."""
+"""Kafka's rules for producers that number their records, case by case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch as a case words it."""
+    """A batch, as a case describes it."""
 
     sequence: int
     count: int = 1
@@ -43,7 +43,7 @@ class Sent:
     producer_id: int = PRODUCER
     transactional: bool = False
     ends: int | None = None
-    """The epoch of the coordinator whose control batch this is."""
+    """The epoch of the coordinator, if this is a control batch."""
     timestamp_ms: int = NOW_MS
 
     def at(self, offset: int) -> ProducerBatch:
@@ -66,11 +66,11 @@ class Sent:
 
 
 def run(*history: Sent, now_ms: int = NOW_MS) -> tuple[ProducerState, int]:
-    """Return the state of a partition that has taken these batches, and where it ends."""
+    """Return the state of a partition that has accepted these batches, and its end offset."""
     state, end = ProducerState(), 0
     for sent in history:
         batch = sent.at(end)
-        assert state.check([batch], now_ms=now_ms) is None, f"{sent} was taken for a repetition"
+        assert state.check([batch], now_ms=now_ms) is None, f"{sent} was taken for a duplicate"
         state.note([batch], now_ms=now_ms)
         end += sent.count
     return state, end
@@ -82,12 +82,12 @@ def six(*, epoch: int = 0) -> tuple[Sent, ...]:
 
 
 ONCE = (Sent(0, 3),)
-AROUND = (Sent(LARGEST - 2, 2), Sent(LARGEST, 3))  # sequences 2147483645 and on, the last three across the end
+AROUND = (Sent(LARGEST - 2, 2), Sent(LARGEST, 3))  # sequences from 2147483645 on; the last three wrap around
 OPEN = (Sent(0, 2, transactional=True),)
 ENDED = (*OPEN, Sent(-1, ends=4, transactional=True))
 
-# A name, what was written before, what comes, and what must become of it: None: it is appended; a range: it is there
-# already, with these offsets; an error.
+# A name, the batches before, the new batch, and its result: None: it is appended; a range: it is a duplicate with
+# these offsets; an error.
 CASES: dict[str, tuple[tuple[Sent, ...], Sent, range | type[SeeklogError] | None]] = {
     "a new producer begins at 0": ((), Sent(0), None),
     "a new producer may begin anywhere": ((), Sent(500), None),
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[tuple[Sent, ...], Sent, range | type[SeeklogError] | None
 
 @pytest.mark.id("producer-model")
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_is_appended_acknowledged_or_refused(case: str) -> None:
+def test_batch_is_appended_acknowledged_or_refused(case: str) -> None:
     history, comes, expected = CASES[case]
     state, end = run(*history)
     before = list(state)
@@ -165,7 +165,7 @@ def test_a_batch_is_appended_acknowledged_or_refused(case: str) -> None:
     assert list(state) == before, "a check changes nothing"
 
 
-def test_an_error_tells_what_was_expected_and_what_came_also_from_another_process() -> None:
+def test_error_gives_expected_and_actual_sequence_after_pickling() -> None:
     state, end = run(*ONCE)
     with pytest.raises(OutOfOrderSequence) as caught:
         state.check([Sent(9).at(end)], now_ms=NOW_MS)
@@ -200,7 +200,7 @@ def test_batches_of_one_append_follow_each_other() -> None:
         checked(ProducerState(), Sent(40, 2), Sent(43), end=0)
 
 
-def test_batches_repeated_as_one_run_are_acknowledged_as_one() -> None:
+def test_run_of_repeated_batches_is_acknowledged_as_one() -> None:
     state, end = run(*six())
     assert checked(state, Sent(4, 2), Sent(6, 2), Sent(8, 2), end=end) == range(4, 10)
 
@@ -215,22 +215,22 @@ def test_batches_repeated_as_one_run_are_acknowledged_as_one() -> None:
     ],
     ids=["old and new", "new and old", "with a gap", "old and nobody's"],
 )
-def test_batches_of_which_only_some_are_repeated_are_refused_whole(sent: tuple[Sent, ...]) -> None:
-    """Goal: the offsets of an append are one range; no range could tell these."""
+def test_partly_repeated_batches_are_refused_together(sent: tuple[Sent, ...]) -> None:
+    """Goal: the offsets of an append are one range, which could not describe these."""
     state, end = run(*six())
     with pytest.raises(OutOfOrderSequence):
         checked(state, *sent, end=end)
 
 
-def test_a_batch_twice_in_one_append_is_refused() -> None:
+def test_same_batch_twice_in_one_append_is_refused() -> None:
     with pytest.raises(DuplicateSequence):
         checked(ProducerState(), Sent(0, 2), Sent(0, 2), end=0)
 
 
-# What is remembered
+# What the state remembers
 
 
-def test_a_transaction_is_known_from_its_first_batch_to_its_end() -> None:
+def test_transaction_is_known_from_its_first_batch_to_its_end() -> None:
     state, _ = run(Sent(0, 2), Sent(2, 3, transactional=True), Sent(5, transactional=True))
     (entry,) = state
     assert entry.transaction_start == 2
@@ -240,14 +240,14 @@ def test_a_transaction_is_known_from_its_first_batch_to_its_end() -> None:
     assert (entry.transaction_start, entry.coordinator_epoch, entry.last_sequence) == (-1, 4, 1)
 
 
-def test_an_emptied_control_batch_says_nothing() -> None:
+def test_emptied_control_batch_is_ignored() -> None:
     state = ProducerState()
     state.note([ProducerBatch(Sent(-1, ends=4).at(0).header, None)], now_ms=NOW_MS)
     assert not len(state)
 
 
-def test_what_is_in_the_log_is_taken_in_whatever_it_is() -> None:
-    """Goal: recovery and replication rebuild; they refuse nothing."""
+def test_any_batch_in_the_log_updates_the_state() -> None:
+    """Goal: recovery and replication rebuild the state, so they must refuse nothing."""
     state = ProducerState()
     for batch in (Sent(5, epoch=3).at(0), Sent(90, 2, epoch=3).at(1), Sent(7, epoch=1).at(3)):
         state.note([batch], now_ms=NOW_MS)
@@ -255,13 +255,13 @@ def test_what_is_in_the_log_is_taken_in_whatever_it_is() -> None:
     assert entry == ProducerEntry(PRODUCER, 1, (WrittenBatch(7, 3, 0, NOW_MS),), NOW_MS)
 
 
-def test_the_last_offsets_are_those_of_last_batches() -> None:
+def test_last_offsets_are_those_of_the_last_batches() -> None:
     state, _ = run(*six(), Sent(0, producer_id=8), Sent(-1, producer_id=9, ends=0))
     assert state.last_offsets(now_ms=NOW_MS) == {PRODUCER: 11, 8: 12}
     assert state.last_offsets(now_ms=NOW_MS + EXPIRATION_MS) == {}
 
 
-def test_an_idle_producer_is_forgotten_after_a_day() -> None:
+def test_idle_producer_is_forgotten_after_a_day() -> None:
     state, end = run(*ONCE)
     later = NOW_MS + EXPIRATION_MS
     with pytest.raises(OutOfOrderSequence):
@@ -273,15 +273,15 @@ def test_an_idle_producer_is_forgotten_after_a_day() -> None:
     assert len(state) == 0
 
 
-def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+def test_producer_with_an_open_transaction_is_not_forgotten() -> None:
     state, _ = run(*OPEN)
     state.expire(now_ms=NOW_MS + 50 * EXPIRATION_MS)
     assert len(state) == 1
 
 
 @pytest.mark.parametrize("age_ms", [400 * EXPIRATION_MS, EXPIRATION_MS - 1, 1])
-def test_a_producer_of_old_records_is_remembered_from_when_it_wrote_them(age_ms: int) -> None:
-    """Goal: whoever copies the records of last year, or of today, is protected against repetitions after a reopen."""
+def test_producer_of_old_records_expires_by_append_time(age_ms: int) -> None:
+    """Goal: copying the records of last year, or of today, is protected against duplicates after a reopen."""
     state, end = run(Sent(0, 3, timestamp_ms=NOW_MS - age_ms))
     assert state.check([Sent(0, 3).at(end)], now_ms=NOW_MS + EXPIRATION_MS - 1) == range(3)
     again = ProducerState()
@@ -291,7 +291,7 @@ def test_a_producer_of_old_records_is_remembered_from_when_it_wrote_them(age_ms:
     assert not len(again)
 
 
-def test_a_place_moves_on_by_records_and_goes_round() -> None:
+def test_sequence_advances_by_records_and_wraps() -> None:
     place = ProducerSequence(producer_id=7, epoch=1, sequence=5)
     assert place.after(3) == ProducerSequence(producer_id=7, epoch=1, sequence=8)
     assert place.after(LARGEST - 4).sequence == 0
@@ -310,6 +310,6 @@ def test_a_place_moves_on_by_records_and_goes_round() -> None:
         ("sequence", True),
     ],
 )
-def test_a_place_that_cannot_be_is_refused(word: str, value: Any) -> None:
+def test_impossible_sequence_is_refused(word: str, value: Any) -> None:
     with pytest.raises(UsageError, match=word):
         ProducerSequence(**{"producer_id": 7, word: value})

@@ -1,4 +1,4 @@
-"""Reading from an offset: records, raw batches and ranges of bytes, their limits, and damage met on the way."""
+"""Reading from an offset: records, raw batches and byte ranges, their limits, and damage found by a read."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ BOMB = Sketch((HandMade(bytes(100_000)),), codec=4).encode()
 
 
 @pytest.mark.parametrize("offset", range(34))
-def test_read_begins_exactly_at_the_offset(filled: Log, offset: int) -> None:
+def test_read_starts_exactly_at_the_offset(filled: Log, offset: int) -> None:
     assert offsets(filled.read(offset)) == list(range(offset, 33))
 
 
 @pytest.mark.parametrize("max_records", [1, 2, 4, 5, 6, 100])
-def test_read_gives_no_more_records_than_asked_for(filled: Log, max_records: int) -> None:
+def test_read_returns_at_most_max_records(filled: Log, max_records: int) -> None:
     for offset in range(33):
         assert offsets(filled.read(offset, max_records=max_records)) == list(range(offset, 33))[:max_records]
 
@@ -60,10 +60,8 @@ def test_max_records_may_end_inside_a_batch(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 7, 31])
 @pytest.mark.parametrize("max_bytes", [1, 60, 61, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 200, 400, 1000])
-def test_read_takes_at_least_one_batch_and_about_as_many_bytes_as_asked_for(
-    filled: Log, offset: int, max_bytes: int
-) -> None:
-    """The batch with which the limit is reached is the last one."""
+def test_read_takes_at_least_one_batch_and_about_max_bytes(filled: Log, offset: int, max_bytes: int) -> None:
+    """The batch that reaches the limit is the last one."""
     found = offsets(filled.read(offset, max_bytes=max_bytes))
 
     assert found == list(range(offset, offset + len(found)))
@@ -72,7 +70,7 @@ def test_read_takes_at_least_one_batch_and_about_as_many_bytes_as_asked_for(
     assert offset + len(found) == 33 or len(found) * BATCH_BYTES > max_bytes - BATCH_BYTES
 
 
-def test_a_batch_larger_than_max_bytes_is_read_whole(tmp_path: Path) -> None:
+def test_batch_larger_than_max_bytes_is_read_whole(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=10**6) as log:
         log.append(b"before")
         log.append(bytes(300_000))
@@ -81,14 +79,14 @@ def test_a_batch_larger_than_max_bytes_is_read_whole(tmp_path: Path) -> None:
         assert values(log.read(1, max_bytes=10)) == [bytes(300_000)]
 
 
-def test_everything_is_read_when_the_call_returns(filled: Log) -> None:
+def test_read_is_complete_when_the_call_returns(filled: Log) -> None:
     records = filled.read(0, max_records=3)
     filled.truncate_to(0)
 
     assert values(records) == [value_of(0), value_of(1), value_of(2)]
 
 
-def test_reading_at_the_end_gives_nothing(log: Log) -> None:
+def test_read_at_the_end_returns_nothing(log: Log) -> None:
     assert list(log.read(0)) == []
     log.append(b"v")
     assert list(log.read(1)) == []
@@ -101,7 +99,7 @@ def test_limits_below_one_are_refused(filled: Log, words: dict[str, int]) -> Non
             read(0, **words)
 
 
-def test_a_read_does_not_wait_for_a_sync(tmp_path: Path) -> None:
+def test_read_does_not_wait_for_a_sync(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files) as log:
         files.diary.clear()
@@ -115,14 +113,14 @@ def test_a_read_does_not_wait_for_a_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", range(34))
-def test_raw_batches_begin_with_the_one_that_holds_the_offset(filled: Log, offset: int) -> None:
+def test_raw_batches_start_with_the_one_containing_the_offset(filled: Log, offset: int) -> None:
     batches = list(filled.read_batches(offset))
 
     assert [batch.base_offset for batch in batches] == list(range(offset, 33))
     assert decode_records(b"".join(batch.raw for batch in batches)) == list(filled.read(offset))
 
 
-def test_a_raw_batch_may_begin_before_the_offset(log: Log) -> None:
+def test_raw_batch_may_start_before_the_offset(log: Log) -> None:
     log.append_many([Record(b"v")] * 10)
 
     (batch,) = log.read_batches(7)
@@ -133,7 +131,7 @@ def test_a_raw_batch_may_begin_before_the_offset(log: Log) -> None:
 @pytest.mark.parametrize(
     ("max_bytes", "count"), [(1, 1), (BATCH_BYTES, 1), (2 * BATCH_BYTES - 1, 1), (2 * BATCH_BYTES, 2), (10**6, 30)]
 )
-def test_raw_batches_and_ranges_keep_to_max_bytes_but_for_the_first(filled: Log, max_bytes: int, count: int) -> None:
+def test_raw_batches_and_ranges_respect_max_bytes_after_the_first(filled: Log, max_bytes: int, count: int) -> None:
     batches = list(filled.read_batches(3, max_bytes=max_bytes))
 
     assert len(batches) == count
@@ -141,7 +139,7 @@ def test_raw_batches_and_ranges_keep_to_max_bytes_but_for_the_first(filled: Log,
     assert sum(each.size for each in ranges) == sum(len(batch.raw) for batch in batches)
 
 
-def test_raw_batches_are_checked_against_their_crc(tmp_path: Path) -> None:
+def test_raw_batches_have_their_crc_checked(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 3)
         data = bytearray((tmp_path / FIRST_LOG).read_bytes())
@@ -154,7 +152,7 @@ def test_raw_batches_are_checked_against_their_crc(tmp_path: Path) -> None:
 
 
 def sent(ranges: list[Any]) -> bytes:
-    """Return what a peer gets when the ranges are sent to it."""
+    """Return what a peer receives when the ranges are sent to it."""
     left, right = socket.socketpair()
     received = bytearray()
     with left, right:
@@ -182,7 +180,7 @@ def test_sendfile_sends_the_bytes_of_the_batches(filled: Log, offset: int) -> No
     assert all(a.next_offset == b.base_offset for a, b in itertools.pairwise(ranges))
 
 
-def test_a_range_stays_readable_while_it_is_held(filled: Log) -> None:
+def test_range_stays_readable_while_it_is_held(filled: Log) -> None:
     ranges = filled.read_ranges(0, max_bytes=3 * BATCH_BYTES)
     expected = b"".join(batch.raw for batch in filled.read_batches(0, max_bytes=3 * BATCH_BYTES))
 
@@ -191,12 +189,12 @@ def test_a_range_stays_readable_while_it_is_held(filled: Log) -> None:
     assert sent(ranges) == expected
 
 
-def test_the_end_has_no_batches_and_no_ranges(filled: Log) -> None:
+def test_end_has_no_batches_and_no_ranges(filled: Log) -> None:
     assert list(filled.read_batches(33)) == []
     assert filled.read_ranges(33) == []
 
 
-def test_a_range_of_many_chunks_of_one_file_is_one_range(tmp_path: Path) -> None:
+def test_range_of_many_chunks_of_one_file_is_one_range(tmp_path: Path) -> None:
     """The headers are walked 96 KiB at a time, and a range ends only with its file."""
     with open_log(tmp_path) as log:
         fill(log, 3000)
@@ -226,7 +224,7 @@ OUT_OF_RANGE: dict[str, Callable[[Log, int], Any]] = {
 @pytest.mark.parametrize("what", OUT_OF_RANGE)
 @pytest.mark.parametrize("offset", [-1, -(2**63), 34, 2**63 - 1, 2**70])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_an_offset_out_of_range_is_refused_with_the_range(
+def test_offset_out_of_range_is_refused_with_the_valid_range(
     tmp_path: Path, what: str, offset: int, read_only: bool
 ) -> None:
     make_log(tmp_path, 33, **SEVEN_SEGMENTS)
@@ -241,7 +239,7 @@ def test_an_offset_out_of_range_is_refused_with_the_range(
         assert contents(tmp_path) == before
 
 
-def test_a_decompression_bomb_is_refused_when_it_is_read(tmp_path: Path) -> None:
+def test_decompression_bomb_is_refused_on_read(tmp_path: Path) -> None:
     with open_log(tmp_path, max_decompressed_bytes=50_000) as log:
         log.append(b"before")
         log.append_batches(BOMB)
@@ -262,7 +260,7 @@ def test_a_decompression_bomb_is_refused_when_it_is_read(tmp_path: Path) -> None
         assert len(list(log.read_batches(0))) == 3
 
 
-def test_the_default_limit_of_a_batch_is_sixteen_mebibytes(tmp_path: Path) -> None:
+def test_default_limit_of_a_batch_is_sixteen_mebibytes(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(Sketch((HandMade(bytes(16 << 20)),), codec=4).encode())
 
@@ -270,7 +268,7 @@ def test_the_default_limit_of_a_batch_is_sixteen_mebibytes(tmp_path: Path) -> No
             log.read(0)
 
 
-def test_bit_rot_met_by_a_read_is_named_by_file_and_byte(tmp_path: Path) -> None:
+def test_bit_rot_found_by_a_read_is_reported_by_file_and_byte(tmp_path: Path) -> None:
     make_log(tmp_path, 10)
     data = bytearray((tmp_path / FIRST_LOG).read_bytes())
     data[4 * BATCH_BYTES + 70] ^= 1
@@ -295,7 +293,7 @@ def test_bit_rot_met_by_a_read_is_named_by_file_and_byte(tmp_path: Path) -> None
             assert offsets(log.read(5)) == [5, 6, 7, 8, 9]
 
 
-def test_a_segment_that_lost_its_end_is_noticed_by_a_read(tmp_path: Path) -> None:
+def test_truncated_segment_is_noticed_by_a_read(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 10)
         os.truncate(tmp_path / FIRST_LOG, 7 * BATCH_BYTES + 5)
@@ -306,7 +304,7 @@ def test_a_segment_that_lost_its_end_is_noticed_by_a_read(tmp_path: Path) -> Non
         assert offsets(log.read(0, max_records=7)) == list(range(7))
 
 
-def test_the_batch_that_a_reader_hands_on_is_the_one_it_read(filled: Log) -> None:
+def test_reader_returns_the_batch_that_it_read(filled: Log) -> None:
     batch = next(filled.read_batches(3))
 
     assert isinstance(batch, Batch)

@@ -1,4 +1,4 @@
-"""Opening for writing: what recovery decides, what it does, and that a refusal changes nothing on disk."""
+"""Opening for writing: what recovery decides and does, and that a refusal changes nothing on disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FIRST, SECOND, LAST = (f"{base:020d}.log" for base in (0, 10, 20))
 
 @pytest.mark.parametrize("stop", Stop)
 @pytest.mark.parametrize("next_offset", [9, 10, 11])
-def test_only_what_was_never_promised_may_be_cut(stop: Stop, next_offset: int) -> None:
+def test_only_unpromised_records_may_be_cut(stop: Stop, next_offset: int) -> None:
     """The recovery point is 10: below it every record was synced."""
     damaged = Action.REFUSE if next_offset < 10 else Action.CUT
     expected = Action.KEEP if stop is Stop.END else damaged
@@ -83,17 +83,17 @@ def crashed_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def crashed(crashed_template: Path, tmp_path: Path) -> Path:
-    """25 records in three segments; 22 were synced and the checkpoint says so, then the process died."""
+    """25 records in three segments; 22 were synced, as the checkpoint says, before the process crashed."""
     return crashed_copy(crashed_template, tmp_path / "crashed")
 
 
 def durable(path: Path, *, but: str = names.WATERMARK) -> dict[str, bytes]:
-    """The files without the published watermark, which says where the last writer began."""
+    """The files without the published watermark, which the last writer changed."""
     return {name: data for name, data in contents(path).items() if not name.endswith((but, names.WATERMARK))}
 
 
 class ReadFiles(CountingFiles):
-    """The real disk, with a count of the bytes that were read of logs."""
+    """The real disk, counting the bytes read from logs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def expect(path: Path, count: int, *, torn: int = 0) -> None:
-    """The log holds records 0 to `count - 1`, in order, and takes the next one."""
+    """The log contains records 0 to `count - 1`, in order, and accepts the next one."""
     with open_log(path, **SEGMENT) as log:
         assert log.log_end_offset == log.recovery_point == log.high_watermark == count
         assert values(log.scan()) == [value_of(n) for n in range(count)]
@@ -131,7 +131,7 @@ def expect(path: Path, count: int, *, torn: int = 0) -> None:
 # ---------------------------------------------------------------- clean
 
 
-def test_a_log_that_was_closed_is_opened_without_scanning(closed: Path) -> None:
+def test_closed_log_is_opened_without_scanning(closed: Path) -> None:
     with open_log(closed, **SEGMENT) as log:
         report = log.recovery
 
@@ -142,8 +142,8 @@ def test_a_log_that_was_closed_is_opened_without_scanning(closed: Path) -> None:
 
 
 @pytest.mark.id("clean-marker-void")
-def test_the_clean_marker_is_void_once_something_was_appended(closed: Path, tmp_path: Path) -> None:
-    """The marker speaks of a file of a certain size, so an open alone need not take it away."""
+def test_clean_marker_is_void_after_an_append(closed: Path, tmp_path: Path) -> None:
+    """The marker describes a file of a certain size, so an open alone need not remove it."""
     with open_log(closed, **SEGMENT) as log:
         untouched = crashed_copy(closed, tmp_path / "untouched")
         log.append(b"one more")
@@ -166,13 +166,13 @@ def test_opening_and_closing_changes_no_log_and_no_index(closed: Path) -> None:
     assert durable(closed) == before
 
 
-def test_a_new_log_begins_empty_at_its_initial_offset(tmp_path: Path) -> None:
+def test_new_log_starts_empty_at_its_initial_offset(tmp_path: Path) -> None:
     with open_log(tmp_path / "a/b/c", initial_offset=77) as log:
         assert log.log_start_offset == log.high_watermark == log.log_end_offset == log.recovery_point == 77
         assert log.append(b"v") == 77
 
 
-def test_the_initial_offset_is_only_for_a_log_that_is_new(closed: Path) -> None:
+def test_initial_offset_applies_only_to_a_new_log(closed: Path) -> None:
     with open_log(closed, initial_offset=77, **SEGMENT) as log:
         assert (log.log_start_offset, log.log_end_offset) == (0, 25)
 
@@ -180,7 +180,7 @@ def test_the_initial_offset_is_only_for_a_log_that_is_new(closed: Path) -> None:
 # ---------------------------------------------------------------- a crash
 
 
-def test_after_a_crash_only_what_lies_above_the_recovery_point_is_scanned(crashed: Path) -> None:
+def test_crash_recovery_scans_only_above_the_recovery_point(crashed: Path) -> None:
     with open_log(crashed, **SEGMENT) as log:
         assert not log.recovery.clean
         assert log.recovery.scanned_segments == 1
@@ -190,7 +190,7 @@ def test_after_a_crash_only_what_lies_above_the_recovery_point_is_scanned(crashe
 
 
 def test_recovery_reads_a_synced_last_segment_once(tmp_path: Path) -> None:
-    """Its size is settled all the same: of a truncation whose sync failed, more may be on the disk."""
+    """Its size is not trusted: after a truncation whose sync failed, the disk may have more."""
     clock = FakeClock()
     with open_log(tmp_path / "writer", clock=clock) as log:
         fill(log, 20)
@@ -207,7 +207,7 @@ def test_recovery_reads_a_synced_last_segment_once(tmp_path: Path) -> None:
     assert files.count("write") == 0
 
 
-def test_recovery_writes_no_chunk_again_that_was_synced(tmp_path: Path) -> None:
+def test_recovery_does_not_rewrite_synced_chunks(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path / "writer", clock=clock) as log:
         log.append(bytes(SCAN_CHUNK - 100))
@@ -223,12 +223,12 @@ def test_recovery_writes_no_chunk_again_that_was_synced(tmp_path: Path) -> None:
     assert files.count("write") == 1
 
 
-def test_after_a_crash_every_record_is_there(crashed: Path) -> None:
+def test_no_record_is_lost_by_a_crash(crashed: Path) -> None:
     expect(crashed, 25)
 
 
-def test_after_a_crash_indexes_are_what_a_clean_close_would_have_left(crashed: Path, closed: Path) -> None:
-    """Both hold the same 25 records; only the way they were left differs."""
+def test_indexes_after_a_crash_equal_those_of_a_clean_close(crashed: Path, closed: Path) -> None:
+    """Both contain the same 25 records; only the way they were closed differs."""
     with open_log(crashed, **SEGMENT):
         pass
 
@@ -238,10 +238,8 @@ def test_after_a_crash_indexes_are_what_a_clean_close_would_have_left(crashed: P
 
 @pytest.mark.id("stale-index-after-crash")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_after_a_crash_a_stale_index_of_the_last_segment_is_written_anew(
-    crashed: Path, closed: Path, suffix: str
-) -> None:
-    """An index that a crash left says nothing of what recovery kept, be it longer or of other bytes."""
+def test_stale_index_of_last_segment_is_rebuilt_after_a_crash(crashed: Path, closed: Path, suffix: str) -> None:
+    """An index left by a crash proves nothing about the records that recovery kept, whether it is longer or differs."""
     stale = (crashed / LAST).with_suffix(suffix)
     stale.write_bytes(bytes([0, 0, 0, 1] * 30))
 
@@ -253,7 +251,7 @@ def test_after_a_crash_a_stale_index_of_the_last_segment_is_written_anew(
         assert log.recovery.clean
 
 
-def test_after_a_crash_before_any_sync_all_segments_are_scanned_and_sealed(tmp_path: Path) -> None:
+def test_crash_before_any_sync_scans_and_seals_all_segments(tmp_path: Path) -> None:
     with open_log(tmp_path / "writer", **SEGMENT) as log:
         fill(log, 25)
         copy = crashed_copy(tmp_path / "writer", tmp_path / "copy")
@@ -267,7 +265,7 @@ def test_after_a_crash_before_any_sync_all_segments_are_scanned_and_sealed(tmp_p
 
 @pytest.mark.id("torn-tail-kept")
 @pytest.mark.parametrize("torn", range(1, BATCH_BYTES))
-def test_a_torn_last_batch_is_cut_and_kept(crashed: Path, torn: int) -> None:
+def test_torn_last_batch_is_cut_and_kept(crashed: Path, torn: int) -> None:
     """Offset 24 is above the recovery point."""
     path = crashed / LAST
     tail = path.read_bytes()[4 * BATCH_BYTES : 4 * BATCH_BYTES + torn]
@@ -284,7 +282,7 @@ def test_a_torn_last_batch_is_cut_and_kept(crashed: Path, torn: int) -> None:
 
 
 @pytest.mark.parametrize("record", [22, 23, 24])
-def test_damage_above_the_recovery_point_is_cut_and_what_is_whole_behind_it_is_counted(
+def test_damage_above_recovery_point_is_cut_and_later_batches_are_counted(
     crashed: Path, record: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = (record - 20) * BATCH_BYTES
@@ -302,7 +300,7 @@ def test_damage_above_the_recovery_point_is_cut_and_what_is_whole_behind_it_is_c
     assert any("recovery cut" in entry.message for entry in caplog.records)
 
 
-def test_segments_behind_the_damage_are_set_aside_whole(tmp_path: Path) -> None:
+def test_segments_after_the_damage_are_kept_as_torn_files(tmp_path: Path) -> None:
     """Nothing was synced, so nothing was promised."""
     with open_log(tmp_path / "writer", **SEGMENT) as log:
         fill(log, 35)
@@ -312,7 +310,7 @@ def test_segments_behind_the_damage_are_set_aside_whole(tmp_path: Path) -> None:
 
     with open_log(copy, **SEGMENT) as log:
         assert offsets(log.scan()) == list(range(15))
-        # The rest of the damaged segment but its first batch, and both segments behind it.
+        # The damaged segment after its first batch, and both segments after it.
         assert log.recovery.cut_batches == log.recovery.cut_records == 4 + 10 + 5
         assert len(log.recovery.torn_files) == 3
     assert segment_bases(copy) == [0, 10]
@@ -321,8 +319,8 @@ def test_segments_behind_the_damage_are_set_aside_whole(tmp_path: Path) -> None:
     assert not list(copy.glob(f"{20:020d}.*index"))
 
 
-def test_a_segment_that_does_not_follow_is_set_aside(tmp_path: Path) -> None:
-    """Offsets 15 to 19 are gone with the end of their segment: what is behind would be a gap."""
+def test_segment_after_a_gap_is_kept_as_a_torn_file(tmp_path: Path) -> None:
+    """Offsets 15 to 19 are lost with the end of their segment: keeping the next one would leave a gap."""
     with open_log(tmp_path / "writer", **SEGMENT) as log:
         fill(log, 25)
         copy = crashed_copy(tmp_path / "writer", tmp_path / "copy")
@@ -334,7 +332,7 @@ def test_a_segment_that_does_not_follow_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_evidence_is_never_overwritten(crashed: Path) -> None:
-    """Two crashes that tear at the same byte leave two pieces."""
+    """Two crashes that tear at the same byte leave two files."""
     for attempt, junk in enumerate((b"first", b"second!")):
         with (crashed / LAST).open("ab") as file:
             file.write(junk)
@@ -346,7 +344,7 @@ def test_evidence_is_never_overwritten(crashed: Path) -> None:
     assert sorted(path.read_bytes() for path in crashed.glob("*.torn")) == [b"first", b"second!"]
 
 
-def test_after_a_cut_the_log_goes_on_where_it_was_cut(crashed: Path) -> None:
+def test_log_continues_where_it_was_cut(crashed: Path) -> None:
     flip(crashed / LAST, 3 * BATCH_BYTES + 70)
 
     expect(crashed, 23, torn=2 * BATCH_BYTES)
@@ -378,9 +376,7 @@ CLEAN_DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", CLEAN_DAMAGES)
 @pytest.mark.parametrize("leftover", [None, f"{0:020d}.log.deleted", f"{5:020d}.index", f"{0:020d}.log.cleaned"])
-def test_a_loss_below_the_recovery_point_is_refused_and_nothing_changes(
-    closed: Path, damage: str, leftover: str | None
-) -> None:
+def test_loss_below_recovery_point_is_refused_without_changes(closed: Path, damage: str, leftover: str | None) -> None:
     CLEAN_DAMAGES[damage](closed)
     if leftover:
         (closed / leftover).write_bytes(b"left over")
@@ -400,8 +396,8 @@ def test_a_loss_below_the_recovery_point_is_refused_and_nothing_changes(
 @pytest.mark.id("damage-below-recovery-point")
 @pytest.mark.parametrize("record", [20, 21])
 @pytest.mark.parametrize("at", [0, 8, 17, 30, 70])
-def test_damage_below_the_recovery_point_is_refused_by_file_and_byte(crashed: Path, record: int, at: int) -> None:
-    """Base offset, length, CRC, timestamp, value: of records that were synced."""
+def test_damage_below_recovery_point_is_reported_by_file_and_byte(crashed: Path, record: int, at: int) -> None:
+    """Base offset, length, CRC, timestamp, value of synced records."""
     flip(crashed / LAST, (record - 20) * BATCH_BYTES + at)
     before = contents(crashed)
 
@@ -414,7 +410,7 @@ def test_damage_below_the_recovery_point_is_refused_by_file_and_byte(crashed: Pa
     assert "22" in str(caught.value)
 
 
-def test_a_refused_log_can_be_read_up_to_the_damage(crashed: Path) -> None:
+def test_refused_log_can_be_read_up_to_the_damage(crashed: Path) -> None:
     flip(crashed / LAST, BATCH_BYTES + 70)
 
     with open_reader(crashed, **SEGMENT) as log:
@@ -425,7 +421,7 @@ def test_a_refused_log_can_be_read_up_to_the_damage(crashed: Path) -> None:
     assert (caught.value.path, caught.value.position) == (str(crashed / LAST), BATCH_BYTES)
 
 
-def test_a_refusal_frees_the_lock(closed: Path) -> None:
+def test_refusal_releases_the_lock(closed: Path) -> None:
     whole = (closed / FIRST).read_bytes()
     cut(closed / FIRST, 100)
     with pytest.raises(LostRecords):
@@ -435,8 +431,8 @@ def test_a_refusal_frees_the_lock(closed: Path) -> None:
     expect(closed, 25)
 
 
-def test_a_refused_log_with_an_unfinished_compaction_is_left_as_it_is(closed: Path) -> None:
-    """The swap of the first segment would be completed, if the last one had not lost what was synced."""
+def test_refused_log_with_unfinished_compaction_stays_unchanged(closed: Path) -> None:
+    """The swap of the first segment would be completed if the last one had not lost synced records."""
     (closed / f"{FIRST}.swap").write_bytes((closed / FIRST).read_bytes())
     cut(closed / LAST, 0)
     before = contents(closed)
@@ -448,7 +444,7 @@ def test_a_refused_log_with_an_unfinished_compaction_is_left_as_it_is(closed: Pa
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_segment_in_an_older_format_is_refused_by_name_and_left_alone(tmp_path: Path, magic: int) -> None:
+def test_segment_in_older_format_is_refused_by_name_and_unchanged(tmp_path: Path, magic: int) -> None:
     old = with_field(Sketch((HandMade(b"old"),)).encode(), "magic", magic)
     (tmp_path / FIRST).write_bytes(old)
     before = contents(tmp_path)
@@ -460,7 +456,7 @@ def test_a_segment_in_an_older_format_is_refused_by_name_and_left_alone(tmp_path
     assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST), 0)
 
 
-# ---------------------------------------------------------------- what may be mended without a word
+# ---------------------------------------------------------------- what recovery rebuilds silently
 
 
 MENDABLE: dict[str, Callable[[Path], object]] = {
@@ -480,8 +476,8 @@ MENDABLE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", MENDABLE)
-def test_what_can_be_made_again_from_the_log_is(closed: Path, way: str) -> None:
-    # But for the time at which a segment was sealed.
+def test_files_derived_from_the_log_are_rebuilt(closed: Path, way: str) -> None:
+    # Except for the time at which a segment was sealed.
     before = durable(closed, but=names.SEAL)
     seals = sorted(path.name for path in closed.glob("*.seal"))
     MENDABLE[way](closed)
@@ -495,8 +491,8 @@ def test_what_can_be_made_again_from_the_log_is(closed: Path, way: str) -> None:
     assert sorted(path.name for path in closed.glob("*.seal")) == seals
 
 
-def test_without_a_checkpoint_everything_is_scanned_and_nothing_lost(closed: Path) -> None:
-    """As a broker's directory is: no recovery point, so nothing is refused and all is read."""
+def test_log_without_checkpoint_is_scanned_without_losses(closed: Path) -> None:
+    """Like a broker's directory: without a recovery point, nothing is refused and everything is read."""
     (closed / names.CHECKPOINT).unlink()
 
     with open_log(closed, **SEGMENT) as log:
@@ -504,7 +500,7 @@ def test_without_a_checkpoint_everything_is_scanned_and_nothing_lost(closed: Pat
     expect(closed, 25)
 
 
-# ---------------------------------------------------------------- what a crash leaves behind
+# ---------------------------------------------------------------- leftovers of a crash
 
 
 LEFTOVERS = [
@@ -523,8 +519,8 @@ LEFTOVERS = [
 
 
 @pytest.mark.parametrize("name", LEFTOVERS)
-def test_a_leftover_is_cleared_away_by_the_next_open(closed: Path, name: str) -> None:
-    """The swap stands behind a `.cleaned` file of a smaller base, so it was never finished."""
+def test_leftover_file_is_deleted_by_the_next_open(closed: Path, name: str) -> None:
+    """The swap is above a `.cleaned` file with a smaller base, so it was never finished."""
     if name.endswith(".swap"):
         (closed / f"{10:020d}.log.cleaned").write_bytes(b"")
     (closed / name).write_bytes(b"left over")
@@ -537,7 +533,7 @@ def test_a_leftover_is_cleared_away_by_the_next_open(closed: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["notes.txt", f"{0:020d}.snapshot", f"{0:020d}.txnindex", "partition.metadata"])
-def test_files_of_others_are_left_alone(closed: Path, name: str) -> None:
+def test_unknown_files_are_left_alone(closed: Path, name: str) -> None:
     (closed / name).write_bytes(b"not ours")
 
     with open_log(closed, **SEGMENT) as log:
@@ -546,8 +542,8 @@ def test_files_of_others_are_left_alone(closed: Path, name: str) -> None:
     assert (closed / name).read_bytes() == b"not ours"
 
 
-def test_a_finished_swap_takes_the_place_of_its_segment(closed: Path) -> None:
-    """A broker's directory; compaction kept offsets 4 and 9 of the first ten."""
+def test_finished_swap_replaces_its_segment(closed: Path) -> None:
+    """In a broker's directory; compaction kept offsets 4 and 9 of the first ten."""
     for path in [*closed.glob("seeklog-*"), *closed.glob("*.seal")]:
         path.unlink()
     kept = b"".join(
@@ -563,7 +559,7 @@ def test_a_finished_swap_takes_the_place_of_its_segment(closed: Path) -> None:
         assert offsets(log.scan()) == [4, 9, *range(10, 25)]
 
 
-def test_segments_below_the_start_that_a_crash_brought_back_are_removed(closed: Path) -> None:
+def test_segments_below_the_start_are_removed_after_a_crash(closed: Path) -> None:
     before = contents(closed)
     with open_log(closed, **SEGMENT) as log:
         log.delete_before(12)
@@ -576,10 +572,10 @@ def test_segments_below_the_start_that_a_crash_brought_back_are_removed(closed: 
     assert segment_bases(closed) == [10, 20]
 
 
-# ---------------------------------------------------------------- names that come and go beside a reader
+# ---------------------------------------------------------------- files that appear and disappear under a reader
 
 
-def test_a_file_that_is_only_named_like_a_log_is_let_be(tmp_path: Path) -> None:
+def test_file_that_is_only_named_like_a_log_is_ignored(tmp_path: Path) -> None:
     make_log(tmp_path, 25, **SEGMENT)
     (tmp_path / "notes.log").write_bytes(b"not ours")
 
@@ -590,14 +586,14 @@ def test_a_file_that_is_only_named_like_a_log_is_let_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["status", "open"])
-def test_a_swap_that_gets_its_name_while_a_reader_looks_is_read_under_it(tmp_path: Path, method: str) -> None:
+def test_swap_renamed_during_a_readers_check_is_read(tmp_path: Path, method: str) -> None:
     words: dict[str, Any] = {**SEGMENT, "cleanup_policy": "compact"}
     files, swapped = Meanwhile(), tmp_path / "swapped"
     with open_log(tmp_path / "log", files=files, **words) as log:
         for number in range(30):
             log.append(value_of(number), key=b"k%d" % (number % 2))
         log.flush()
-        # The last of its renames: all that was merged into it is gone by then.
+        # The last of its renames: all merged segments are gone by then.
         files.before("rename", FIRST, lambda: crashed_copy(log.path, swapped))
         log.compact()
         expected = offsets(log.scan())
@@ -610,8 +606,8 @@ def test_a_swap_that_gets_its_name_while_a_reader_looks_is_read_under_it(tmp_pat
         assert offsets(reader.scan()) == expected
 
 
-def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path: Path) -> None:
-    """Goal: retention that deletes a segment at each look does not hold a reader up for ever."""
+def test_reader_of_a_changing_directory_uses_its_last_listing(tmp_path: Path) -> None:
+    """Goal: retention that deletes a segment at each check does not delay a reader forever."""
 
     class Retiring(QuickFiles):
         writer: Log | None = None
@@ -634,8 +630,8 @@ def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path
             assert offsets(reader.scan()) == list(range(start, 4 * MAX_LOOKS))
 
 
-def test_a_sealed_segment_that_has_grown_is_not_taken_as_it_is(closed: Path) -> None:
-    """Goal: what its seal says nothing about is looked at: here it is no batch, so nothing more was ever promised."""
+def test_sealed_segment_that_has_grown_is_checked(closed: Path) -> None:
+    """Goal: bytes after the sealed size are checked: here they are not a batch, so nothing more was promised."""
     first = closed / FIRST
     whole = first.read_bytes()
     first.write_bytes(whole + b"stray bytes")
@@ -648,8 +644,8 @@ def test_a_sealed_segment_that_has_grown_is_not_taken_as_it_is(closed: Path) -> 
     assert contents(closed) == before
 
 
-def test_what_recovery_cuts_away_leaves_no_index_of_aborted_transactions_to_the_next_segment(tmp_path: Path) -> None:
-    """Goal: no consumer of a broker skips what is committed in the place of what was cut."""
+def test_cut_segment_leaves_no_transaction_index_to_the_next_one(tmp_path: Path) -> None:
+    """Goal: no consumer of a broker skips committed records at offsets that were cut before."""
     words: dict[str, Any] = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
     with open_log(tmp_path / "log", **words) as log:
         fill(log, 9)
@@ -660,13 +656,13 @@ def test_what_recovery_cuts_away_leaves_no_index_of_aborted_transactions_to_the_
     second.write_bytes(second.read_bytes()[:-1] + b"?")
     with open_log(path, **words) as log:
         assert log.log_end_offset == 5
-        assert index.exists()  # for a repair that brings the segment back
+        assert index.exists()  # for a repair that restores the segment
         fill(log, 3)
         assert segment_bases(path) == [0, 3, 6]
         assert not index.exists()
 
 
-def test_a_new_segment_takes_over_nothing_that_lies_under_its_number(tmp_path: Path) -> None:
+def test_new_segment_ignores_old_files_with_its_number(tmp_path: Path) -> None:
     index = tmp_path / f"{3:020d}.txnindex"
     with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES) as log:
         index.write_bytes(bytes(34))

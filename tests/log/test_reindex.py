@@ -19,14 +19,14 @@ FILES = QuickFiles()
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """A sealed segment of ten batches, each but the first with an entry in both indexes."""
+    """A sealed segment of ten batches; all but the first have an entry in both indexes."""
     make_log(tmp_path / "log", 15, index_interval_bytes=0, segment_bytes=10 * BATCH_BYTES)
     return tmp_path / "log" / f"{0:020d}.log"
 
 
 @pytest.fixture
 def last_segment(tmp_path: Path) -> Path:
-    """The last segment of a closed log: no seal speaks for it."""
+    """The last segment of a closed log, which has no seal."""
     make_log(tmp_path / "last", 10, index_interval_bytes=0)
     return tmp_path / "last" / f"{0:020d}.log"
 
@@ -37,7 +37,7 @@ def patched(index: Path, entry: int, size: int, at: int, code: str, value: int) 
     index.write_bytes(data)
 
 
-# What may be wrong with an offset index, and the entries that are then named (None: the file as a whole).
+# Damage to an offset index, and the entries that are then reported (None: the file as a whole).
 OFFSET_DAMAGES: dict[str, tuple[Callable[[Path], object], set[int | None]]] = {
     "offset": (lambda p: patched(p, 4, 8, 0, ">i", 6), {4, 5}),
     "position": (lambda p: patched(p, 4, 8, 4, ">i", 4 * BATCH_BYTES + 1), {4}),
@@ -53,7 +53,7 @@ TIME_DAMAGES: dict[str, tuple[Callable[[Path], object], set[int | None]]] = {
 }
 
 
-def test_the_indexes_of_a_sound_segment_have_no_problem(segment: Path) -> None:
+def test_indexes_of_a_whole_segment_have_no_problems(segment: Path) -> None:
     before = contents(segment.parent)
 
     assert validate_index(segment, files=FILES) == []
@@ -61,7 +61,7 @@ def test_the_indexes_of_a_sound_segment_have_no_problem(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("way", OFFSET_DAMAGES)
-def test_every_wrong_offset_entry_is_named(segment: Path, way: str) -> None:
+def test_every_wrong_offset_entry_is_reported(segment: Path, way: str) -> None:
     damage, entries = OFFSET_DAMAGES[way]
     damage(segment.with_suffix(".index"))
 
@@ -73,7 +73,7 @@ def test_every_wrong_offset_entry_is_named(segment: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", TIME_DAMAGES)
-def test_every_wrong_time_entry_is_named(segment: Path, way: str) -> None:
+def test_every_wrong_time_entry_is_reported(segment: Path, way: str) -> None:
     damage, entries = TIME_DAMAGES[way]
     damage(segment.with_suffix(".timeindex"))
 
@@ -85,8 +85,8 @@ def test_every_wrong_time_entry_is_named(segment: Path, way: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("cut", [1, 5, 9])
-def test_entries_that_are_missing_at_the_end_are_a_problem(segment: Path, suffix: str, cut: int) -> None:
-    """Each entry that is left is right, but the seal knows what the whole index was."""
+def test_entries_missing_at_the_end_are_a_problem(segment: Path, suffix: str, cut: int) -> None:
+    """Each remaining entry is right, but the seal has the CRC of the whole index."""
     index = segment.with_suffix(suffix)
     index.write_bytes(index.read_bytes()[: -cut * (8 if suffix == ".index" else 12)])
 
@@ -94,7 +94,7 @@ def test_entries_that_are_missing_at_the_end_are_a_problem(segment: Path, suffix
 
 
 @pytest.mark.parametrize("verb", [rebuild_index, recover_or_rebuild])
-def test_the_last_segment_of_a_closed_log_is_mended_so_that_its_next_open_is_clean(
+def test_last_segment_of_closed_log_is_repaired_for_a_clean_open(
     last_segment: Path, verb: Callable[..., object]
 ) -> None:
     before = contents(last_segment.parent)
@@ -108,7 +108,7 @@ def test_the_last_segment_of_a_closed_log_is_mended_so_that_its_next_open_is_cle
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_missing_index_is_a_problem(segment: Path, suffix: str) -> None:
+def test_missing_index_is_a_problem(segment: Path, suffix: str) -> None:
     segment.with_suffix(suffix).unlink()
 
     (problem,) = validate_index(segment, files=FILES)
@@ -116,7 +116,7 @@ def test_a_missing_index_is_a_problem(segment: Path, suffix: str) -> None:
     assert "missing" in problem.reason
 
 
-def test_damage_in_the_log_is_named_with_its_file(segment: Path) -> None:
+def test_damage_in_the_log_is_reported_with_its_file(segment: Path) -> None:
     raw = bytearray(segment.read_bytes())
     raw[5 * BATCH_BYTES + 70] ^= 1
     segment.write_bytes(raw)
@@ -127,7 +127,7 @@ def test_damage_in_the_log_is_named_with_its_file(segment: Path) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])
 @pytest.mark.parametrize("verb", [rebuild_index, recover_or_rebuild])
-def test_a_damaged_index_is_made_again_from_the_log(
+def test_damaged_index_is_rebuilt_from_the_log(
     segment: Path, suffix: str, damage: bytes | None, verb: Callable[..., object]
 ) -> None:
     before = contents(segment.parent)
@@ -146,7 +146,7 @@ def test_a_damaged_index_is_made_again_from_the_log(
         assert len(values(log.scan())) == 15
 
 
-def test_sound_indexes_are_returned_as_they_are(segment: Path) -> None:
+def test_valid_indexes_are_returned_unchanged(segment: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in segment.parent.glob("*index")}
 
     indexes = recover_or_rebuild(segment, config=CONFIG, files=FILES)
@@ -156,7 +156,7 @@ def test_sound_indexes_are_returned_as_they_are(segment: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in segment.parent.glob("*index")}
 
 
-def test_a_rebuild_follows_the_interval_of_its_config(segment: Path) -> None:
+def test_rebuild_uses_the_interval_of_its_config(segment: Path) -> None:
     indexes = rebuild_index(segment, config=config_of(index_interval_records=5), files=FILES)
 
     assert [entry.offset for entry in indexes.offsets] == [5]
@@ -164,7 +164,7 @@ def test_a_rebuild_follows_the_interval_of_its_config(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [rebuild_index, recover_or_rebuild])
-def test_a_damaged_log_is_not_given_an_index(segment: Path, verb: Callable[..., object]) -> None:
+def test_damaged_log_does_not_get_an_index(segment: Path, verb: Callable[..., object]) -> None:
     raw = bytearray(segment.read_bytes())
     raw[5 * BATCH_BYTES + 70] ^= 1
     segment.write_bytes(raw)
@@ -178,14 +178,14 @@ def test_a_damaged_log_is_not_given_an_index(segment: Path, verb: Callable[..., 
 
 
 @pytest.mark.parametrize("verb", [rebuild_index, recover_or_rebuild])
-def test_a_log_that_is_open_for_writing_is_left_alone(segment: Path, verb: Callable[..., object]) -> None:
+def test_log_open_for_writing_is_left_alone(segment: Path, verb: Callable[..., object]) -> None:
     with open_log(segment.parent, index_interval_bytes=0), pytest.raises(LogLocked):
         verb(segment, config=CONFIG, files=FILES)
 
 
 @pytest.mark.parametrize("name", [f"{5:020d}.log", f"{0:020d}.index", "x.log", ".lock"])
 @pytest.mark.parametrize("verb", [rebuild_index, recover_or_rebuild, validate_index])
-def test_what_is_no_segment_is_refused(segment: Path, name: str, verb: Callable[..., object]) -> None:
+def test_file_that_is_not_a_segment_is_refused(segment: Path, name: str, verb: Callable[..., object]) -> None:
     before = contents(segment.parent)
 
     with pytest.raises(NotALog):
@@ -195,7 +195,7 @@ def test_what_is_no_segment_is_refused(segment: Path, name: str, verb: Callable[
 
 
 class ShrunkFiles(QuickFiles):
-    """The real disk on which every file was longer a moment ago; it loses patience with who reads for ever."""
+    """The real disk, on which every file has just become shorter; fails if it is read forever."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -205,11 +205,11 @@ class ShrunkFiles(QuickFiles):
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         self.reads += 1
-        assert self.reads < 1000, "it reads for ever"
+        assert self.reads < 1000, "it reads forever"
         return super().read(handle, size, position)
 
 
-def test_a_file_that_is_cut_under_a_scan_is_told_and_nothing_is_written_of_it(segment: Path) -> None:
+def test_file_cut_during_a_scan_is_reported_and_not_indexed(segment: Path) -> None:
     before = contents(segment.parent)
     reason = f"the file ends after {10 * BATCH_BYTES} bytes, the segment holds {10 * BATCH_BYTES + 100}"
 
@@ -224,7 +224,7 @@ def test_a_file_that_is_cut_under_a_scan_is_told_and_nothing_is_written_of_it(se
 
 
 @pytest.mark.parametrize("left", [1, 11, 12, BATCH_BYTES - 1])
-def test_a_file_that_is_cut_inside_a_batch_under_a_scan_is_told_by_its_last_byte(segment: Path, left: int) -> None:
+def test_file_cut_inside_a_batch_during_a_scan_is_reported_by_byte(segment: Path, left: int) -> None:
     data = segment.read_bytes()
     segment.write_bytes(data[: 4 * BATCH_BYTES + left])
     end = 4 * BATCH_BYTES + left
@@ -238,7 +238,7 @@ def test_a_file_that_is_cut_inside_a_batch_under_a_scan_is_told_by_its_last_byte
 # ---------------------------------------------------------------- renew_index
 
 
-def test_indexes_that_are_as_they_should_be_are_not_written_again(segment: Path) -> None:
+def test_valid_indexes_are_not_rewritten(segment: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in segment.parent.iterdir()}
 
     renewed = renew_index(segment, config=CONFIG, files=FILES)
@@ -251,7 +251,7 @@ def test_indexes_that_are_as_they_should_be_are_not_written_again(segment: Path)
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])
-def test_an_index_that_is_not_what_the_log_says_is_renewed(segment: Path, suffix: str, damage: bytes | None) -> None:
+def test_index_that_does_not_match_the_log_is_rebuilt(segment: Path, suffix: str, damage: bytes | None) -> None:
     before = contents(segment.parent)
     index = segment.with_suffix(suffix)
     if damage is None:
@@ -266,7 +266,7 @@ def test_an_index_that_is_not_what_the_log_says_is_renewed(segment: Path, suffix
     assert contents(segment.parent) == before
 
 
-def test_a_seal_that_speaks_of_other_indexes_is_renewed_with_them(segment: Path) -> None:
+def test_seal_of_other_indexes_is_rewritten_with_them(segment: Path) -> None:
     renewed = renew_index(segment, config=config_of(index_interval_records=5), files=FILES)
 
     assert (renewed.done, renewed.sizes_after) == ("rebuilt", (8, 24))
@@ -274,13 +274,13 @@ def test_a_seal_that_speaks_of_other_indexes_is_renewed_with_them(segment: Path)
     assert renew_index(segment, config=config_of(index_interval_records=5), files=FILES).done == "unchanged"
 
 
-def test_the_holder_of_the_lock_may_renew(segment: Path) -> None:
+def test_holder_of_the_lock_may_rebuild_indexes(segment: Path) -> None:
     with open_log(segment.parent, index_interval_bytes=0):
         assert renew_index(segment, config=CONFIG, files=FILES).done == "unchanged"
 
 
 @pytest.mark.parametrize("at", [5 * BATCH_BYTES + 70, 5 * BATCH_BYTES + 15], ids=["a record", "a leader epoch"])
-def test_a_log_that_is_not_what_was_sealed_keeps_its_indexes(segment: Path, at: int) -> None:
+def test_log_that_differs_from_its_seal_keeps_its_indexes(segment: Path, at: int) -> None:
     """Only the seal's CRC covers a leader epoch."""
     raw = bytearray(segment.read_bytes())
     raw[at] ^= 1
@@ -295,7 +295,7 @@ def test_a_log_that_is_not_what_was_sealed_keeps_its_indexes(segment: Path, at: 
     assert contents(segment.parent) == before
 
 
-def test_a_log_with_an_unfinished_batch_keeps_its_indexes(last_segment: Path) -> None:
+def test_log_with_an_unfinished_batch_keeps_its_indexes(last_segment: Path) -> None:
     last_segment.write_bytes(last_segment.read_bytes()[:-5])
     before = contents(last_segment.parent)
 
@@ -305,8 +305,8 @@ def test_a_log_with_an_unfinished_batch_keeps_its_indexes(last_segment: Path) ->
     assert contents(last_segment.parent) == before
 
 
-def test_an_entry_of_a_broker_may_stand_for_batches_that_were_written_together(tmp_path: Path) -> None:
-    """It names the last offset of them all and the place of the first; neither seal nor checkpoint vouches for it."""
+def test_entry_of_a_broker_may_cover_batches_of_one_append(tmp_path: Path) -> None:
+    """It gives the last offset of all and the position of the first; no seal or checkpoint proves it."""
     batches = [Sketch([Row()], base_offset=base).encode() for base in range(4)]
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(b"".join(batches))

@@ -1,4 +1,4 @@
-"""Plans: what would go is what goes, and a plan changes nothing."""
+"""Plans: they predict exactly what is removed, and change nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
 
 
 def planned(directory: Path, clock: FakeClock, plan: str, *offset: int, **config: Any) -> Removal:
-    """Return what a process that only reads says; nothing on disk changes."""
+    """Return the answer of a process that only reads; nothing on disk changes."""
     before = bytes_of(directory)
     with open_reader(directory, clock=clock, **config) as log:
         found: Removal = getattr(log, plan)(*offset)
@@ -39,7 +39,7 @@ def planned(directory: Path, clock: FakeClock, plan: str, *offset: int, **config
 
 
 def went(directory: Path, clock: FakeClock, work: str, *offset: int, **config: Any) -> Removal:
-    """Do it, and return what went: what the numbers of the log say before and after."""
+    """Run the operation, and return what was removed, from the numbers before and after."""
     with open_log(directory, clock=clock, **config) as log:
         start, end, size, count = log.log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count
         own_plan = getattr(log, {"retain": "plan_retention"}.get(work, f"plan_{work}"))(*offset)
@@ -67,7 +67,7 @@ def clock() -> FakeClock:
 @pytest.mark.parametrize("retention", [{"retention_ms": 0}, {"retention_ms": 5 * DAY_MS}, {"retention_ms": -1}])
 @pytest.mark.parametrize("size", [{"retention_bytes": -1}, {"retention_bytes": 0}, {"retention_bytes": 700}])
 @pytest.mark.parametrize("days", [0, 3, 8, 400])
-def test_what_retention_would_take_goes(
+def test_retention_plan_matches_what_is_removed(
     tmp_path: Path, clock: FakeClock, retention: dict[str, int], size: dict[str, int], days: int
 ) -> None:
     config = {**retention, **size}
@@ -82,7 +82,7 @@ def test_what_retention_would_take_goes(
 
 @pytest.mark.id("dry-run-deletion")
 @pytest.mark.parametrize("offset", range(31))
-def test_what_would_be_deleted_before_an_offset_goes(tmp_path: Path, clock: FakeClock, offset: int) -> None:
+def test_delete_plan_matches_what_is_removed(tmp_path: Path, clock: FakeClock, offset: int) -> None:
     with open_log(tmp_path, clock=clock) as log:
         fill(log, 30)
         log.delete_before(4)
@@ -95,7 +95,7 @@ def test_what_would_be_deleted_before_an_offset_goes(tmp_path: Path, clock: Fake
 
 @pytest.mark.id("dry-run-truncation")
 @pytest.mark.parametrize("offset", range(31))
-def test_what_would_be_cut_goes(tmp_path: Path, clock: FakeClock, offset: int) -> None:
+def test_truncation_plan_matches_what_is_removed(tmp_path: Path, clock: FakeClock, offset: int) -> None:
     with open_log(tmp_path, clock=clock) as log:
         for _ in range(10):
             log.append_many([Record(value=value, timestamp_ms=START_MS) for value in (b"first", b"second", b"third")])
@@ -103,19 +103,19 @@ def test_what_would_be_cut_goes(tmp_path: Path, clock: FakeClock, offset: int) -
     plan = planned(tmp_path, clock, "plan_truncate_to", offset)
 
     assert plan == went(tmp_path, clock, "truncate_to", offset)
-    # The whole batch goes.
+    # The whole batch is removed.
     assert plan.first_offset == offset - offset % 3
 
 
 @pytest.mark.parametrize(("plan", "offset"), [("plan_truncate_to", 31), ("plan_delete_before", 31)])
-def test_an_offset_that_is_not_there_is_refused(tmp_path: Path, clock: FakeClock, plan: str, offset: int) -> None:
+def test_offset_outside_the_log_is_refused(tmp_path: Path, clock: FakeClock, plan: str, offset: int) -> None:
     with open_log(tmp_path, clock=clock) as log:
         fill(log, 30)
         with pytest.raises(OffsetOutOfRange):
             getattr(log, plan)(offset)
 
 
-def test_a_segment_that_lost_its_seal_is_judged_as_an_open_would(tmp_path: Path, clock: FakeClock) -> None:
+def test_segment_without_seal_counts_as_if_sealed_now(tmp_path: Path, clock: FakeClock) -> None:
     config = {"retention_ms": DAY_MS}
     with open_log(tmp_path, clock=clock, **config) as log:
         fill(log, 30)
@@ -129,7 +129,7 @@ def test_a_segment_that_lost_its_seal_is_judged_as_an_open_would(tmp_path: Path,
     assert not plan.is_empty
 
 
-def test_what_is_dirty_is_told_without_writing(tmp_path: Path, clock: FakeClock) -> None:
+def test_dirty_part_is_reported_without_writing(tmp_path: Path, clock: FakeClock) -> None:
     words = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.1}
     with open_log(tmp_path, clock=clock, **words) as log:
         for number in range(30):

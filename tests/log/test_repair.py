@@ -1,4 +1,4 @@
-"""Repairs: what is whole on both sides of damage stays, at its offsets; nothing is thrown away."""
+"""Repairs: whole batches on both sides of damage stay at their offsets; no bytes are thrown away."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEED = 20260102
 
 
 def make_log(path: Path, *, batches: int = RECORDS, each: int = 1) -> dict[int, bytes]:
-    """Make a log of three segments; return its values by their offsets."""
+    """Make a log of three segments; return its values by offset."""
     with Log(path, config=CONFIG, background=False) as log:
         for number in range(batches):
             log.append_many([Record(b"value %d.%d" % (number, part), key=b"key") for part in range(each)])
@@ -69,8 +69,8 @@ def batches_of(path: Path) -> list[tuple[int, int, int]]:
 
 @pytest.mark.id("repair-keeps-the-rest")
 @pytest.mark.parametrize("seed", range(SEED, SEED + 30))
-def test_all_but_the_damaged_batch_is_read_back(tmp_path: Path, seed: int) -> None:
-    """Goal: flips at random bytes of any segment; what a repair leaves is sound, and nothing else is missing."""
+def test_all_batches_but_the_damaged_one_are_readable(tmp_path: Path, seed: int) -> None:
+    """Goal: after flips at random bytes of any segment, the repaired log is whole, and nothing else is missing."""
     path = tmp_path / "orders-0"
     values = make_log(path)
     chance = random.Random(seed)
@@ -95,7 +95,7 @@ def test_all_but_the_damaged_batch_is_read_back(tmp_path: Path, seed: int) -> No
 
 
 def batches_of_whole(path: Path, file: Path) -> list[tuple[int, int, int]]:
-    """Return the batches that a file had before it was damaged: each takes as many bytes as its number has digits."""
+    """Return the batches of a file before it was damaged: each takes as many bytes as its number has digits."""
     twin = path.parent / "twin"
     if not twin.exists():
         make_log(twin)
@@ -109,9 +109,7 @@ EPOCH = range(12, 16)
 @pytest.mark.parametrize("batch", [2, -1])
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("field", [*range(23), 30, 60])
-def test_a_batch_with_a_damaged_header_is_set_aside_as_a_whole(
-    tmp_path: Path, field: int, number: int, batch: int
-) -> None:
+def test_batch_with_damaged_header_is_quarantined_whole(tmp_path: Path, field: int, number: int, batch: int) -> None:
     """Goal: each byte of a header, in the middle and at the end of a segment. A leader epoch costs no record."""
     path = tmp_path / "log"
     values = make_log(path)
@@ -137,7 +135,7 @@ def test_a_batch_with_a_damaged_header_is_set_aside_as_a_whole(
         assert log.append(b"next") == RECORDS
 
 
-def test_a_plan_changes_nothing(tmp_path: Path) -> None:
+def test_plan_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     flip(logs(path)[0], 100)
@@ -149,7 +147,7 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
-def test_a_whole_log_needs_nothing(tmp_path: Path) -> None:
+def test_undamaged_log_needs_no_repair(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -160,8 +158,8 @@ def test_a_whole_log_needs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.id("repair-lost-end")
 @pytest.mark.parametrize("cut", [1, 40, 86, 100, 10**6])
-def test_a_lost_end_is_never_given_to_other_records(tmp_path: Path, cut: int) -> None:
-    """Goal: recovery refuses the log; after the repair it opens, and goes on behind what was promised."""
+def test_lost_offsets_are_never_reused(tmp_path: Path, cut: int) -> None:
+    """Goal: recovery refuses the log; after the repair it opens, and continues after the promised offsets."""
     path = tmp_path / "log"
     values = make_log(path)
     last = logs(path)[-1]
@@ -183,7 +181,7 @@ def test_a_lost_end_is_never_given_to_other_records(tmp_path: Path, cut: int) ->
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_segment_that_is_gone_is_gone_over(tmp_path: Path, number: int) -> None:
+def test_missing_segment_is_listed_as_lost(tmp_path: Path, number: int) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     gone = logs(path)[number]
@@ -198,7 +196,7 @@ def test_a_segment_that_is_gone_is_gone_over(tmp_path: Path, number: int) -> Non
     assert read(path) == {offset: value for offset, value in values.items() if not first <= offset <= last}
 
 
-def test_a_log_of_which_no_segment_is_left_begins_where_it_ended(tmp_path: Path) -> None:
+def test_log_without_segments_starts_at_its_old_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     for file in logs(path):
@@ -210,7 +208,7 @@ def test_a_log_of_which_no_segment_is_left_begins_where_it_ended(tmp_path: Path)
         assert (log.log_start_offset, log.append(b"next")) == (RECORDS, RECORDS)
 
 
-def test_a_segment_in_which_nothing_is_whole_is_left_empty(tmp_path: Path) -> None:
+def test_segment_without_whole_batches_becomes_empty(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     file = logs(path)[1]
@@ -223,7 +221,7 @@ def test_a_segment_in_which_nothing_is_whole_is_left_empty(tmp_path: Path) -> No
     assert read(path) == {offset: value for offset, value in values.items() if offset not in bases}
 
 
-def test_a_damaged_checkpoint_is_kept_and_made_anew(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_kept_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     flip(path / names.CHECKPOINT, 40)
@@ -247,8 +245,8 @@ def lose_the_end(path: Path, *, word: bytes) -> None:
 
 @pytest.mark.id("repair-promise-without-checkpoint")
 @pytest.mark.parametrize("word", [b"recovery_point", b"high_watermark", b"active", b"generation"])
-def test_what_was_promised_is_known_though_the_checkpoint_is_damaged(tmp_path: Path, word: bytes) -> None:
-    """Goal: of the numbers that say so in a log that was closed, any two are enough."""
+def test_promised_offset_is_known_despite_a_damaged_checkpoint(tmp_path: Path, word: bytes) -> None:
+    """Goal: any two of the numbers that a closed log saves are enough."""
     path = tmp_path / "log"
     make_log(path)
     lose_the_end(path, word=word)
@@ -266,7 +264,7 @@ def without_numbers(path: Path) -> None:
     (path / names.CHECKPOINT).write_bytes(b"seeklog-checkpoint 1\nrecovery_point 7\n")
 
 
-def test_a_damaged_checkpoint_is_not_believed_in_what_nothing_else_in_it_says(tmp_path: Path) -> None:
+def test_single_number_in_damaged_checkpoint_is_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path, batches=3)
     without_numbers(path)
@@ -277,8 +275,8 @@ def test_a_damaged_checkpoint_is_not_believed_in_what_nothing_else_in_it_says(tm
 
 @pytest.mark.id("repair-promise-from-later-writes")
 @pytest.mark.parametrize("teller", ["seal", "snapshot", "watermark", "root"])
-def test_what_was_promised_is_known_by_what_was_written_behind_a_sync(tmp_path: Path, teller: str) -> None:
-    """Goal: nothing of the checkpoint is left, and the last segments are gone; one file at a time still tells."""
+def test_promised_offset_is_known_from_each_file_written_after_a_sync(tmp_path: Path, teller: str) -> None:
+    """Goal: the checkpoint and the last segments are gone; each other file alone still proves the offset."""
     path = tmp_path / "log"
     values = make_log(path)
     *whole, second, last = logs(path)
@@ -306,7 +304,7 @@ def test_what_was_promised_is_known_by_what_was_written_behind_a_sync(tmp_path: 
         assert log.append(b"next") == promised
 
 
-def test_damaged_tellers_tell_nothing(tmp_path: Path) -> None:
+def test_damaged_side_files_prove_no_promise(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     without_numbers(path)
@@ -318,7 +316,7 @@ def test_damaged_tellers_tell_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".seal", ".index", ".timeindex"])
-def test_what_lies_beside_a_whole_log_is_made_anew(tmp_path: Path, suffix: str) -> None:
+def test_side_files_of_a_whole_log_are_rebuilt(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     whole = logs(path)[0].read_bytes()
@@ -346,7 +344,7 @@ def torn_log(path: Path) -> dict[int, bytes]:
     return values
 
 
-def test_whole_batches_come_back_from_what_recovery_cut(tmp_path: Path) -> None:
+def test_whole_batches_are_restored_from_torn_files(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = torn_log(path)
     (file,) = logs(path)
@@ -364,8 +362,8 @@ def test_whole_batches_come_back_from_what_recovery_cut(tmp_path: Path) -> None:
     assert not repair(str(path), config=CONFIG, from_torn=True).is_needed
 
 
-def test_what_comes_back_stays_though_the_end_of_the_log_is_torn(tmp_path: Path) -> None:
-    """Goal: recovery would cut at the torn end, and all behind it once more; so the repair takes the end off."""
+def test_restored_batches_stay_after_a_torn_end(tmp_path: Path) -> None:
+    """Goal: recovery would cut at the torn end, and again all after it; so the repair removes the torn end."""
     path = tmp_path / "log"
     values = torn_log(path)
     (file,) = logs(path)
@@ -384,7 +382,7 @@ def test_what_comes_back_stays_though_the_end_of_the_log_is_torn(tmp_path: Path)
     assert errors(path) == []
 
 
-def test_batches_whose_offsets_were_given_again_do_not_come_back(tmp_path: Path) -> None:
+def test_batches_with_reused_offsets_are_not_restored(tmp_path: Path) -> None:
     path = tmp_path / "log"
     torn_log(path)
     (file,) = logs(path)
@@ -397,7 +395,7 @@ def test_batches_whose_offsets_were_given_again_do_not_come_back(tmp_path: Path)
     assert not plan_repair(str(path), config=CONFIG, from_torn=True).is_needed
 
 
-def test_a_log_that_is_written_is_refused(tmp_path: Path) -> None:
+def test_repair_of_a_log_open_for_writing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     flip(logs(path)[0], 100)
@@ -405,7 +403,7 @@ def test_a_log_that_is_written_is_refused(tmp_path: Path) -> None:
         repair(str(path), config=CONFIG)
 
 
-def test_where_there_is_no_log_there_is_nothing_to_mend(tmp_path: Path) -> None:
+def test_repair_without_a_log_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     for path in (tmp_path / "nothing", file):
@@ -413,7 +411,7 @@ def test_where_there_is_no_log_there_is_nothing_to_mend(tmp_path: Path) -> None:
             plan_repair(path)
 
 
-def test_batches_that_come_again_are_set_aside(tmp_path: Path) -> None:
+def test_repeated_batches_are_quarantined(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     first = logs(path)[0]
@@ -429,7 +427,7 @@ def test_batches_that_come_again_are_set_aside(tmp_path: Path) -> None:
     assert errors(path) == []
 
 
-def test_a_batch_that_is_missing_is_told_as_lost_and_nothing_is_set_aside(tmp_path: Path) -> None:
+def test_missing_batch_is_listed_as_lost_without_quarantine(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     first = logs(path)[0]
@@ -447,12 +445,12 @@ def test_a_batch_that_is_missing_is_told_as_lost_and_nothing_is_set_aside(tmp_pa
 
 
 def foreign(path: Path) -> None:
-    """Leave of a log what a broker has of one."""
+    """Turn a log into one as a broker leaves it."""
     for name in (names.CHECKPOINT, names.WATERMARK, *(each.with_suffix(".seal").name for each in logs(path)[:-1])):
         (path / name).unlink()
 
 
-def test_a_brokers_directory_is_mended_and_gets_nothing_of_ours(tmp_path: Path) -> None:
+def test_brokers_directory_is_repaired_without_seeklogs_files(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     foreign(path)
@@ -468,7 +466,7 @@ def test_a_brokers_directory_is_mended_and_gets_nothing_of_ours(tmp_path: Path) 
     assert not [*path.glob("*.seal")]
 
 
-def test_batches_of_an_older_format_are_no_damage_to_be_mended(tmp_path: Path) -> None:
+def test_batches_of_an_older_format_are_not_damage(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path)
     foreign(path)
@@ -485,7 +483,7 @@ def test_batches_of_an_older_format_are_no_damage_to_be_mended(tmp_path: Path) -
 
 
 class FailingFiles(OsFiles):
-    """A disk that takes nothing more of a segment that is written anew, or takes it wrong."""
+    """A disk that fails to write a rewritten segment, or writes it wrong."""
 
     def __init__(self, error: int | None) -> None:
         self.error = error
@@ -513,10 +511,10 @@ class FailingFiles(OsFiles):
         (None, UsageError, "its whole batches do not form a segment; it was not changed"),
     ],
 )
-def test_a_disk_that_fails_leaves_the_repair_to_be_done_again(
+def test_repair_can_be_repeated_after_a_failing_disk(
     tmp_path: Path, error: int | None, kind: type[Exception], words: str
 ) -> None:
-    """Goal: what was set aside is not set aside twice, what is lost not told twice; other bytes there stay."""
+    """Goal: no bytes are quarantined twice, no loss is listed twice, and other files stay."""
     path = tmp_path / "log"
     values = make_log(path)
     first = logs(path)[0]
@@ -538,7 +536,7 @@ def test_a_disk_that_fails_leaves_the_repair_to_be_done_again(
     assert (path / names.LOSSES).read_bytes().count(b"lost ") == 1
 
 
-def test_a_compaction_that_was_interrupted_is_completed_first(tmp_path: Path) -> None:
+def test_interrupted_compaction_is_completed_before_a_repair(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     first, second = logs(path)[:2]
@@ -554,7 +552,7 @@ def test_a_compaction_that_was_interrupted_is_completed_first(tmp_path: Path) ->
     assert read(path) == {offset: value for offset, value in values.items() if offset != base}
 
 
-def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
+def test_segment_with_too_much_damage_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     config = LogConfig(segment_bytes=1 << 20, retention_ms=-1)
     with Log(path, config=config, background=False) as log:
@@ -570,7 +568,7 @@ def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
         plan_repair(path, config=config)
 
 
-def test_bytes_that_stand_between_batches_are_set_aside_and_no_record_is_lost(tmp_path: Path) -> None:
+def test_bytes_between_batches_are_quarantined_without_losing_records(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values = make_log(path)
     file = logs(path)[0]
@@ -585,8 +583,8 @@ def test_bytes_that_stand_between_batches_are_set_aside_and_no_record_is_lost(tm
     assert [each.read_bytes() for each in path.glob("*.damaged")] == [stray]
 
 
-def test_the_index_of_aborted_transactions_of_a_broker_stays_with_its_segment(tmp_path: Path) -> None:
-    """Kafka rebuilds it from a snapshot that it may not have any more; so what is there is kept."""
+def test_brokers_transaction_index_stays_with_its_segment(tmp_path: Path) -> None:
+    """Kafka rebuilds it from a snapshot that may be gone, so the existing one is kept."""
     path = tmp_path / "log"
     make_log(path)
     for name in (names.CHECKPOINT, names.WATERMARK):

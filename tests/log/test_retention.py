@@ -1,4 +1,4 @@
-"""Retention: which segments may go, as a decision over facts, and in a log with a clock that jumps."""
+"""Retention: which segments may be deleted, as a decision over facts, and in a log with a clock that jumps."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def facts(next_offset: int, *, size: int = 100, max_timestamp_ms: int = 0, seale
     ("retention_bytes", "expired"),
     [(-1, 0), (0, 3), (50, 3), (51, 2), (150, 2), (151, 1), (250, 1), (251, 0), (350, 0)],
 )
-def test_by_size_segments_go_while_what_is_left_still_holds_the_size(retention_bytes: int, expired: int) -> None:
-    """Three sealed segments of 100 bytes and an active one of 50, which never goes."""
+def test_size_retention_keeps_at_least_retention_bytes(retention_bytes: int, expired: int) -> None:
+    """Three sealed segments of 100 bytes and an active one of 50, which is never deleted."""
     sealed = [facts(10), facts(20), facts(30)]
 
     assert (
@@ -56,7 +56,7 @@ def test_by_size_segments_go_while_what_is_left_still_holds_the_size(retention_b
 
 
 @pytest.mark.parametrize(("now_ms", "expired"), [(0, 0), (1100, 0), (1101, 1), (1200, 1), (1201, 2), (9999, 3)])
-def test_by_time_a_segment_goes_when_its_newest_record_is_older(now_ms: int, expired: int) -> None:
+def test_time_retention_deletes_segment_with_old_newest_record(now_ms: int, expired: int) -> None:
     sealed = [facts(10 * n, max_timestamp_ms=100 * n, sealed_at_ms=10**6) for n in (1, 2, 3)]
 
     assert (
@@ -65,15 +65,15 @@ def test_by_time_a_segment_goes_when_its_newest_record_is_older(now_ms: int, exp
     )
 
 
-def test_a_time_of_zero_keeps_only_what_is_not_past() -> None:
+def test_retention_ms_of_zero_deletes_everything_past() -> None:
     sealed = [facts(10 * n, max_timestamp_ms=100 * n, sealed_at_ms=10**6) for n in (1, 2, 3)]
     config = config_of(retention_ms=0)
 
     assert expired_count(sealed, active_size=50, high_watermark=35, now_ms=200, config=config) == 1
 
 
-def test_a_segment_that_must_stay_keeps_all_behind_it() -> None:
-    """Only the oldest go, or the log would have a hole."""
+def test_segment_that_must_stay_keeps_all_after_it() -> None:
+    """Only the oldest are deleted, or the log would have a gap."""
     sealed = [facts(10, max_timestamp_ms=9000, sealed_at_ms=9000), facts(20), facts(30)]
 
     assert (
@@ -82,7 +82,7 @@ def test_a_segment_that_must_stay_keeps_all_behind_it() -> None:
 
 
 @pytest.mark.parametrize(("high_watermark", "expired"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)])
-def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expired: int) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_deleted(high_watermark: int, expired: int) -> None:
     sealed = [facts(10), facts(20), facts(30)]
 
     assert (
@@ -94,7 +94,7 @@ def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expire
 
 
 @pytest.mark.id("retention-future-record")
-def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> None:
+def test_record_from_the_future_counts_from_its_segments_sealing() -> None:
     future = facts(10, max_timestamp_ms=START_MS + 1000 * DAY_MS, sealed_at_ms=START_MS)
 
     for now_ms, expired in ((START_MS + DAY_MS, 0), (START_MS + DAY_MS + 1, 1)):
@@ -107,8 +107,8 @@ def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> N
 
 
 @pytest.mark.id("retention-unset-clock")
-def test_a_segment_that_was_sealed_before_the_clock_was_set_counts_with_its_records() -> None:
-    """Goal: a machine that booted in 1970 and then learnt the time deletes no fresh records."""
+def test_segment_sealed_before_the_clock_was_set_counts_by_its_records() -> None:
+    """Goal: a machine that booted in 1970 and then set its clock deletes no fresh records."""
     fresh = facts(10, max_timestamp_ms=START_MS, sealed_at_ms=60_000)
     words: dict[str, Any] = {"active_size": 0, "high_watermark": 10, "config": config_of(retention_ms=DAY_MS)}
 
@@ -117,8 +117,8 @@ def test_a_segment_that_was_sealed_before_the_clock_was_set_counts_with_its_reco
 
 
 @pytest.mark.parametrize("is_stamped", [True, False])
-def test_a_segment_that_was_sealed_in_the_future_counts_with_the_one_behind_it(is_stamped: bool) -> None:
-    """Goal: a clock that went wrong and was set right does not keep records for years, nor take any before its time."""
+def test_segment_sealed_in_the_future_counts_like_the_next_one(is_stamped: bool) -> None:
+    """Goal: a wrong clock that was corrected neither keeps records for years nor deletes any too early."""
     years_ms = START_MS + 1000 * DAY_MS
     sealed = [
         facts(10, max_timestamp_ms=years_ms if is_stamped else -1, sealed_at_ms=years_ms),
@@ -129,15 +129,15 @@ def test_a_segment_that_was_sealed_in_the_future_counts_with_the_one_behind_it(i
 
     assert expired_count(sealed, now_ms=START_MS + DAY_MS, **words) == 0
     assert expired_count(sealed, now_ms=START_MS + DAY_MS + 1, **words) == 3
-    # While there is none behind them, only they can tell.
+    # With no segment after them, only their own times count.
     assert expired_count(sealed[:2], now_ms=START_MS + 2 * DAY_MS, **words) == 0
 
 
-def test_a_segment_without_times_counts_from_when_it_was_sealed() -> None:
+def test_segment_without_timestamps_counts_from_its_sealing() -> None:
     assert facts(10, max_timestamp_ms=-1, sealed_at_ms=500).newest_ms == 500
 
 
-def test_size_and_time_each_suffice() -> None:
+def test_size_or_time_alone_suffices() -> None:
     sealed = [facts(10, max_timestamp_ms=0), facts(20, max_timestamp_ms=10**9, sealed_at_ms=10**9)]
     config = config_of(retention_ms=1000, retention_bytes=60)
 
@@ -148,20 +148,20 @@ def test_size_and_time_each_suffice() -> None:
 # ---------------------------------------------------------------- in a log
 
 
-def test_by_size_the_oldest_segments_are_deleted(tmp_path: Path) -> None:
+def test_size_retention_deletes_the_oldest_segments(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES, retention_bytes=4 * BATCH_BYTES) as log:
         fill(log, 11)
 
         assert log.retain() == 2
 
-        # What is left, 3 and 2 batches, is the least that still holds four.
+        # The rest, 3 and 2 batches, is the smallest that still contains four.
         assert segment_bases(tmp_path) == [6, 9]
         assert log.log_start_offset == 6
         assert offsets(log.scan()) == list(range(6, 11))
         assert log.retain() == 0
 
 
-def test_by_time_segments_whose_newest_record_is_too_old_are_deleted(tmp_path: Path) -> None:
+def test_time_retention_deletes_segments_with_old_newest_records(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=3 * BATCH_BYTES, retention_ms=DAY_MS) as log:
         for _ in range(8):
@@ -178,7 +178,7 @@ def test_by_time_segments_whose_newest_record_is_too_old_are_deleted(tmp_path: P
         assert segment_bases(tmp_path) == [6]
 
 
-def test_the_active_segment_is_never_deleted(tmp_path: Path) -> None:
+def test_active_segment_is_never_deleted(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, retention_ms=1, retention_bytes=0) as log:
         fill(log, 5)
@@ -188,7 +188,7 @@ def test_the_active_segment_is_never_deleted(tmp_path: Path) -> None:
         assert offsets(log.scan()) == list(range(5))
 
 
-def test_with_neither_size_nor_time_nothing_is_deleted(tmp_path: Path) -> None:
+def test_nothing_is_deleted_without_size_or_time(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1) as log:
         fill(log, 5)
@@ -197,19 +197,19 @@ def test_with_neither_size_nor_time_nothing_is_deleted(tmp_path: Path) -> None:
         assert log.retain() == 0
 
 
-def test_a_record_from_the_future_does_not_keep_its_segment_for_ever(tmp_path: Path) -> None:
+def test_record_from_the_future_does_not_keep_its_segment_forever(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
         log.append(b"0123456789", timestamp_ms=START_MS + 1000 * DAY_MS)
         log.append(b"0123456789", timestamp_ms=START_MS)
-        log.flush()  # the first segment is sealed at the time it is now
+        log.flush()  # seals the first segment at the current time
         clock.advance(DAY_MS + 1)
 
         assert log.retain() == 1
         assert log.log_start_offset == 1
 
 
-def test_a_record_from_the_past_makes_its_segment_old_but_not_the_active_one(tmp_path: Path) -> None:
+def test_record_from_the_past_ages_only_sealed_segments(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
         log.append(b"0123456789", timestamp_ms=0)
@@ -219,7 +219,7 @@ def test_a_record_from_the_past_makes_its_segment_old_but_not_the_active_one(tmp
         assert offsets(log.scan()) == [1]
 
 
-def test_a_batch_that_compaction_has_emptied_counts_with_the_time_that_it_had(tmp_path: Path) -> None:
+def test_batch_emptied_by_compaction_keeps_its_time(tmp_path: Path) -> None:
     clock = FakeClock()
     old = encode_batch([Record(b"old", timestamp_ms=START_MS - 3 * DAY_MS)])
     raw = old + batch_of(b"", record_count=0, max_timestamp=START_MS)
@@ -233,7 +233,7 @@ def test_a_batch_that_compaction_has_emptied_counts_with_the_time_that_it_had(tm
         assert log.log_start_offset == 2
 
 
-def test_a_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
+def test_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
         fill(log, 5)
@@ -254,8 +254,8 @@ def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("retention-below-start")
-def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says(tmp_path: Path) -> None:
-    """It was the active one when the start was raised behind its last record, and has been rolled since."""
+def test_segment_below_the_start_is_deleted_regardless_of_retention(tmp_path: Path) -> None:
+    """It was active when the start was raised past its last record, and has been rolled since."""
     with open_log(tmp_path, segment_bytes=2 * BATCH_BYTES) as log:
         fill(log, 2)
         log.delete_before(2)
@@ -268,8 +268,8 @@ def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says
         assert (log.log_start_offset, offsets(log.scan())) == (2, [2])
 
 
-def test_a_segment_that_could_not_be_sealed_keeps_all_behind_it_until_there_is_room(tmp_path: Path) -> None:
-    """Goal: when it was sealed decides how long it is kept, and nobody knows that yet."""
+def test_unsealed_segment_keeps_all_after_it_until_there_is_room(tmp_path: Path) -> None:
+    """Goal: the time of sealing decides how long it is kept, and is not known yet."""
     files = FailingFiles("write", ".seal", error=errno.ENOSPC)
     words = {"segment_bytes": 5 * BATCH_BYTES, "retention_bytes": 1}
     with open_log(tmp_path, files=files, **words) as log:
@@ -285,7 +285,7 @@ def test_a_segment_that_could_not_be_sealed_keeps_all_behind_it_until_there_is_r
         assert offsets(log.scan()) == [15, 16, 17]
 
 
-def test_what_retention_deleted_stays_deleted_after_a_reopen(tmp_path: Path) -> None:
+def test_deleted_segments_stay_deleted_after_a_reopen(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=BATCH_BYTES, retention_bytes=0) as log:
         fill(log, 5)
         log.retain()
@@ -295,7 +295,7 @@ def test_what_retention_deleted_stays_deleted_after_a_reopen(tmp_path: Path) -> 
     assert {path.name.split(".")[0] for path in tmp_path.glob("0*")} == {f"{4:020d}"}
 
 
-def test_a_reader_reads_on_in_a_segment_that_is_deleted_under_it(tmp_path: Path) -> None:
+def test_reader_finishes_a_segment_deleted_during_the_read(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES, retention_bytes=0) as log:
         fill(log, 7)
         scan = log.scan()
@@ -306,11 +306,11 @@ def test_a_reader_reads_on_in_a_segment_that_is_deleted_under_it(tmp_path: Path)
         assert offsets(scan)[:2] == [1, 2]
 
 
-# ---------------------------------------------------------------- what becomes of old records
+# ---------------------------------------------------------------- cleanup policies
 
 
 @pytest.mark.parametrize(("cleanup_policy", "expired"), [("delete", 3), ("compact,delete", 3), ("compact", 0)])
-def test_only_a_policy_that_deletes_deletes(cleanup_policy: str, expired: int) -> None:
+def test_only_a_delete_policy_deletes(cleanup_policy: str, expired: int) -> None:
     sealed = [facts(10), facts(20), facts(30)]
     config = config_of(cleanup_policy=cleanup_policy, retention_ms=1000, retention_bytes=0)
 
@@ -318,7 +318,7 @@ def test_only_a_policy_that_deletes_deletes(cleanup_policy: str, expired: int) -
     assert expired_count(sealed, active_size=50, high_watermark=35, now_ms=10**9, config=config) == expired
 
 
-def test_a_log_that_is_compacted_keeps_its_old_segments(tmp_path: Path) -> None:
+def test_compacted_log_keeps_its_old_segments(tmp_path: Path) -> None:
     clock = FakeClock()
     words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_ms": 1, "retention_bytes": 0}
     with open_log(tmp_path, clock=clock, cleanup_policy="compact", **words) as log:
@@ -333,7 +333,7 @@ def test_a_log_that_is_compacted_keeps_its_old_segments(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- rolling without an append
 
 
-def test_a_segment_is_rolled_when_it_has_spanned_segment_ms(tmp_path: Path) -> None:
+def test_segment_rolls_after_spanning_segment_ms(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
         log.append(b"first")
@@ -349,7 +349,7 @@ def test_a_segment_is_rolled_when_it_has_spanned_segment_ms(tmp_path: Path) -> N
         assert log.append(b"third") == 2
 
 
-def test_an_empty_segment_is_never_rolled(tmp_path: Path) -> None:
+def test_empty_segment_is_never_rolled(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
         clock.advance(1000 * DAY_MS)
@@ -360,7 +360,7 @@ def test_an_empty_segment_is_never_rolled(tmp_path: Path) -> None:
         assert segment_bases(tmp_path) == [0, 1]
 
 
-def test_a_segment_whose_newest_record_has_expired_is_rolled_and_can_go(tmp_path: Path) -> None:
+def test_expired_active_segment_is_rolled_and_can_be_deleted(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, retention_ms=DAY_MS) as log:
         log.append(b"old")
@@ -378,7 +378,7 @@ def test_a_segment_whose_newest_record_has_expired_is_rolled_and_can_go(tmp_path
 
 
 @pytest.mark.parametrize("words", [{"retention_ms": -1}, {"retention_ms": 1000, "cleanup_policy": "compact"}], ids=str)
-def test_without_deletion_by_time_age_alone_rolls_nothing(tmp_path: Path, words: dict[str, Any]) -> None:
+def test_age_alone_rolls_nothing_without_time_retention(tmp_path: Path, words: dict[str, Any]) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=10_000 * DAY_MS, **words) as log:
         log.append(b"", key=b"k")
@@ -387,7 +387,7 @@ def test_without_deletion_by_time_age_alone_rolls_nothing(tmp_path: Path, words:
         assert not log.roll_if_due()
 
 
-def test_records_without_a_time_are_not_rolled_by_time(tmp_path: Path) -> None:
+def test_records_without_timestamp_are_not_rolled_by_time(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
         log.append(b"x", timestamp_ms=-1)
@@ -396,7 +396,7 @@ def test_records_without_a_time_are_not_rolled_by_time(tmp_path: Path) -> None:
         assert not log.roll_if_due()
 
 
-def test_a_clock_that_jumps_back_rolls_nothing(tmp_path: Path) -> None:
+def test_clock_that_jumps_back_rolls_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
         log.append(b"x")
@@ -405,7 +405,7 @@ def test_a_clock_that_jumps_back_rolls_nothing(tmp_path: Path) -> None:
         assert not log.roll_if_due()
 
 
-def test_a_time_of_zero_rolls_what_is_past(tmp_path: Path) -> None:
+def test_retention_ms_of_zero_rolls_past_records(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, retention_ms=0) as log:
         log.append(b"x")
@@ -414,7 +414,7 @@ def test_a_time_of_zero_rolls_what_is_past(tmp_path: Path) -> None:
         assert log.roll_if_due()
 
 
-def test_what_was_rolled_is_rolled_after_a_reopen(tmp_path: Path) -> None:
+def test_roll_survives_a_reopen(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
         log.append(b"x")
@@ -427,7 +427,7 @@ def test_what_was_rolled_is_rolled_after_a_reopen(tmp_path: Path) -> None:
         assert log.append(b"y") == 1
 
 
-def test_a_log_remembers_over_a_reopen_when_its_last_segment_began(tmp_path: Path) -> None:
+def test_start_time_of_last_segment_survives_a_reopen(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
         log.append(b"x")
@@ -436,7 +436,7 @@ def test_a_log_remembers_over_a_reopen_when_its_last_segment_began(tmp_path: Pat
         assert log.roll_if_due()
 
 
-def test_a_closed_log_rolls_nothing(tmp_path: Path) -> None:
+def test_closed_log_rolls_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1) as log:
         log.append(b"x")

@@ -1,4 +1,4 @@
-"""What is known of a segment's batches around damage."""
+"""What a scan knows of a segment's batches around damage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NEVER = 2**63 - 1
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
-    """Ten batches of one record, none of them harmed yet."""
+    """Ten batches of one record, not damaged yet."""
     make_log(tmp_path / "log", 10)
     shared = Shared(OsFiles(), str(tmp_path / "log"), LogConfig(), writable=False)
     return Segment(shared, 0, size=10 * BATCH_BYTES, next_offset=10, seal=None)
 
 
 @pytest.mark.parametrize("harmed", [0, 3, 8, 9])
-def test_only_what_lies_in_the_damage_was_not_read(segment: Segment, harmed: int) -> None:
+def test_only_the_damaged_range_counts_as_unread(segment: Segment, harmed: int) -> None:
     data = bytearray(Path(segment.path).read_bytes())
     data[(harmed + 1) * BATCH_BYTES - 5] ^= 1
     Path(segment.path).write_bytes(data)
@@ -40,7 +40,7 @@ def test_only_what_lies_in_the_damage_was_not_read(segment: Segment, harmed: int
 
 
 @pytest.mark.parametrize("position", [0, 1, BATCH_BYTES, 9 * BATCH_BYTES, 10 * BATCH_BYTES - 20])
-def test_a_batch_fits_if_it_ends_with_its_segment_and_not_if_a_byte_later(segment: Segment, position: int) -> None:
+def test_batch_fits_if_it_ends_exactly_with_its_segment(segment: Segment, position: int) -> None:
     left = segment.size - position
 
     def claim(size: int) -> bytes:

@@ -26,7 +26,7 @@ WINDOWS = [(s, e) for s in (None, 0, 1, 4, 5, 6, 17, 32, 33) for e in (None, 0, 
 
 
 @pytest.mark.parametrize(("start", "end"), WINDOWS)
-def test_scan_streams_the_window_forward_and_back(filled: Log, start: int | None, end: int | None) -> None:
+def test_scan_streams_the_range_forward_and_backward(filled: Log, start: int | None, end: int | None) -> None:
     expected = list(range(start or 0, 33 if end is None else min(end, 33)))
 
     assert offsets(filled.scan(start, end)) == expected
@@ -35,7 +35,7 @@ def test_scan_streams_the_window_forward_and_back(filled: Log, start: int | None
 
 
 @pytest.mark.parametrize("scan", ["scan", "scan_reverse", "scan_arrow"])
-def test_a_scan_ends_at_what_was_visible_when_it_was_asked_for(filled: Log, scan: str) -> None:
+def test_scan_ends_at_the_watermark_of_its_start(filled: Log, scan: str) -> None:
     if scan == "scan_arrow":
         reader = filled.scan_arrow()
         fill(filled, 5)
@@ -48,7 +48,7 @@ def test_a_scan_ends_at_what_was_visible_when_it_was_asked_for(filled: Log, scan
 
 @by_codec
 @pytest.mark.parametrize("interval", [0, 4096])
-def test_scan_reverse_is_the_scan_turned_round(tmp_path: Path, codec: str, interval: int) -> None:
+def test_scan_reverse_is_the_reversed_scan(tmp_path: Path, codec: str, interval: int) -> None:
     """Batches of all sizes, small segments and large ones."""
     chance = random.Random(5)
     words: dict[str, Any] = {"compression_type": codec, "index_interval_bytes": interval, "segment_bytes": 200_000}
@@ -64,7 +64,7 @@ def test_scan_reverse_is_the_scan_turned_round(tmp_path: Path, codec: str, inter
             assert list(log.scan_reverse(start, start + 30)) == forward[start : start + 30][::-1]
 
 
-def test_the_last_records_are_read_without_reading_the_rest(tmp_path: Path) -> None:
+def test_last_records_are_read_without_reading_the_rest(tmp_path: Path) -> None:
     files = ReadCountingFiles()
     with open_log(tmp_path, files=files) as log:
         log.append_many([Record(value_of(n)) for n in range(2000)])
@@ -75,18 +75,18 @@ def test_the_last_records_are_read_without_reading_the_rest(tmp_path: Path) -> N
         assert offsets(record for record, _ in zip(log.scan_reverse(), range(10), strict=False)) == list(
             range(4999, 4989, -1)
         )
-        # One chunk of 64 KB and the batch of 100 KB around it, of three megabytes.
+        # Of three megabytes, one chunk of 64 KB and the batch of 100 KB around it.
         assert files.read_bytes < 600_000
 
 
 @pytest.mark.parametrize("end", [-1, -100])
-def test_a_negative_end_is_refused(filled: Log, end: int) -> None:
+def test_negative_end_is_refused(filled: Log, end: int) -> None:
     for scan in (filled.scan, filled.scan_reverse, filled.scan_arrow):
         with pytest.raises(UsageError, match="negative"):
             scan(0, end)
 
 
-def test_an_empty_log_scans_to_nothing(log: Log) -> None:
+def test_scan_of_an_empty_log_is_empty(log: Log) -> None:
     assert list(log.scan()) == list(log.scan_reverse()) == []
     assert log.scan_arrow().read_all().num_rows == 0
 
@@ -95,7 +95,7 @@ def test_an_empty_log_scans_to_nothing(log: Log) -> None:
 
 
 @by_codec
-def test_scan_arrow_gives_the_records_as_columns(tmp_path: Path, codec: str) -> None:
+def test_scan_arrow_returns_the_records_as_columns(tmp_path: Path, codec: str) -> None:
     chance = random.Random(1)
     with open_log(tmp_path, compression_type=codec, segment_bytes=3000) as log:
         for n in range(40):
@@ -123,25 +123,25 @@ def test_scan_arrow_gives_the_records_as_columns(tmp_path: Path, codec: str) -> 
             ]
 
 
-def test_scan_arrow_builds_only_the_columns_asked_for(filled: Log) -> None:
+def test_scan_arrow_builds_only_requested_columns(filled: Log) -> None:
     reader = filled.scan_arrow(columns=["value", "offset"])
 
     assert reader.schema.names == ["value", "offset"]
     assert reader.read_all().to_pydict() == {"value": [value_of(n) for n in range(33)], "offset": list(range(33))}
 
 
-def test_scan_arrow_streams_batches_of_about_the_rows_asked_for(filled: Log) -> None:
+def test_scan_arrow_streams_batches_of_about_the_requested_rows(filled: Log) -> None:
     assert [batch.num_rows for batch in filled.scan_arrow(batch_rows=10)] == [10, 10, 10, 3]
 
 
-def test_scan_arrow_gives_no_batch_where_no_record_is(tmp_path: Path) -> None:
+def test_scan_arrow_returns_no_batch_without_records(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(Sketch([Row()], attributes=CONTROL).encode())
 
         assert list(log.scan_arrow()) == []
 
 
-def test_scan_arrow_takes_microseconds(filled: Log) -> None:
+def test_scan_arrow_accepts_microseconds(filled: Log) -> None:
     table = filled.scan_arrow(0, 1, columns=["timestamp"], timestamp_unit="us").read_all()
 
     assert table["timestamp"].type == pa.timestamp("us", "UTC")
@@ -152,6 +152,6 @@ def test_scan_arrow_takes_microseconds(filled: Log) -> None:
     "words",
     [{"columns": ["nope"]}, {"columns": []}, {"batch_rows": 0}, {"timestamp_unit": "ns"}, {"timestamp_unit": "s"}],
 )
-def test_scan_arrow_refuses_what_it_cannot_do(filled: Log, words: dict[str, Any]) -> None:
+def test_scan_arrow_refuses_invalid_arguments(filled: Log, words: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         filled.scan_arrow(**words)

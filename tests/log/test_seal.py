@@ -1,4 +1,4 @@
-"""The seal of a segment: its bytes, and that a damaged one counts as none."""
+"""The seal of a segment: its bytes, and that a damaged one counts as missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TABLE = b"abcdefghijkl"
 PAGED = replace(COMPACTED, pages=Pages(PAGE_SIZE, crc32c(TABLE)))
 
 
-def test_a_seal_is_eighty_bytes_as_documented() -> None:
+def test_seal_has_eighty_bytes_as_documented() -> None:
     body = struct.pack(
         ">4shhqqqqqqqIII", b"SLSL", 1, 1, 100, 200, 5000, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31
     )
@@ -55,15 +55,15 @@ def test_a_seal_is_eighty_bytes_as_documented() -> None:
 
 
 @pytest.mark.parametrize("seal", [SEAL, replace(SEAL, contiguous=False), replace(SEAL, max_timestamp_ms=-1), COMPACTED])
-def test_a_seal_comes_back(seal: Seal) -> None:
+def test_seal_round_trips(seal: Seal) -> None:
     assert decode_seal(encode_seal(seal)) == seal
 
 
-def test_a_seal_tells_what_its_segment_holds_whenever_it_was_sealed() -> None:
+def test_content_of_a_seal_does_not_depend_on_its_time() -> None:
     assert SEAL.content == replace(SEAL, sealed_at_ms=0).content == Content(100, 200, 5000, 0xFFFFFFFF)
 
 
-def test_the_seal_of_a_compacted_segment_tells_how_far_compaction_has_seen() -> None:
+def test_seal_of_compacted_segment_has_its_clean_offset() -> None:
     body = struct.pack(
         ">4shhqqqqqqqIIIq", b"SLSL", 2, 0, 100, 200, 5000, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31, 150
     )
@@ -73,16 +73,16 @@ def test_the_seal_of_a_compacted_segment_tells_how_far_compaction_has_seen() -> 
 
 
 @for_each("size", range(SIZE))
-def test_a_seal_cut_short_is_none(size: int) -> None:
+def test_truncated_seal_is_invalid(size: int) -> None:
     assert decode_seal(encode_seal(SEAL)[:size]) is None
 
 
-def test_a_seal_with_bytes_behind_it_is_none() -> None:
+def test_seal_with_trailing_bytes_is_invalid() -> None:
     assert decode_seal(encode_seal(SEAL) + b"\0") is None
 
 
 @pytest.mark.id("seal-bits-flipped")
-def test_a_seal_with_any_bit_turned_over_is_none() -> None:
+def test_seal_with_any_flipped_bit_is_invalid() -> None:
     data = encode_seal(SEAL)
     for bit in range(8 * SIZE):
         damaged = bytearray(data)
@@ -91,14 +91,14 @@ def test_a_seal_with_any_bit_turned_over_is_none() -> None:
 
 
 @pytest.mark.parametrize(("at", "data"), [(0, b"SLSX"), (4, b"\0\2")], ids=["magic", "version"])
-def test_a_seal_of_another_kind_is_none(at: int, data: bytes) -> None:
+def test_seal_of_another_kind_is_invalid(at: int, data: bytes) -> None:
     body = bytearray(encode_seal(SEAL)[:-4])
     body[at : at + len(data)] = data
 
     assert decode_seal(bytes(body) + struct.pack(">I", crc32c(bytes(body)))) is None
 
 
-def test_a_seal_is_read_only_for_its_own_segment(tmp_path: Path) -> None:
+def test_seal_is_read_only_for_its_own_segment(tmp_path: Path) -> None:
     files = QuickFiles()
     write_seal(files, str(tmp_path), SEAL)
 
@@ -108,7 +108,7 @@ def test_a_seal_is_read_only_for_its_own_segment(tmp_path: Path) -> None:
     assert read_seal(files, str(tmp_path), 300) is None
 
 
-def test_a_log_seals_what_it_rolled_with_the_facts_of_its_files(tmp_path: Path) -> None:
+def test_rolled_segment_is_sealed_with_the_facts_of_its_files(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_bytes=3 * BATCH_BYTES, index_interval_bytes=0) as log:
         fill(log, 7)
@@ -136,7 +136,7 @@ def test_a_log_seals_what_it_rolled_with_the_facts_of_its_files(tmp_path: Path) 
 # ---------------------------------------------------------------- with pages
 
 
-def test_the_seal_of_a_segment_with_gaps_is_a_head_and_a_table_as_documented() -> None:
+def test_seal_of_segment_with_gaps_is_head_and_table_as_documented() -> None:
     head = struct.pack(
         ">4shhqqqqqqqIIIqiI",
         *(b"SLSL", 3, 0, 100, 200, 5000, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31, 150),
@@ -149,7 +149,7 @@ def test_the_seal_of_a_segment_with_gaps_is_a_head_and_a_table_as_documented() -
     assert decode_seal(encode_head(PAGED)) == decode_seal(encode_seal(PAGED, TABLE)) == PAGED
 
 
-def test_a_table_is_written_only_where_the_seal_proves_it() -> None:
+def test_table_is_written_only_if_the_seal_proves_it() -> None:
     seal = replace(PAGED, pages=None)
     assert encode_seal(seal, TABLE) == encode_seal(seal)
     assert decode_seal(encode_seal(seal, TABLE)) == seal
@@ -161,7 +161,7 @@ def _seen(path: Path, data: bytes) -> tuple[Seal | None, bytes | None]:
     return read_seal(files, directory, 100), read_table(files, directory, 100, PAGED.pages or Pages(1, 1))
 
 
-def test_a_seal_that_is_torn_has_no_table_and_below_its_head_is_none(tmp_path: Path) -> None:
+def test_torn_seal_has_no_table_and_needs_its_whole_head(tmp_path: Path) -> None:
     path, data = tmp_path / f"{100:020d}.seal", encode_seal(PAGED, TABLE)
     assert read_table(QuickFiles(), str(tmp_path), 100, PAGED.pages or Pages(1, 1)) is None
     for size in range(len(data)):
@@ -170,7 +170,7 @@ def test_a_seal_that_is_torn_has_no_table_and_below_its_head_is_none(tmp_path: P
     assert _seen(path, data + b"\0") == (PAGED, None)
 
 
-def test_any_bit_turned_over_is_noticed_in_the_head_or_in_the_table(tmp_path: Path) -> None:
+def test_any_flipped_bit_is_noticed_in_head_or_table(tmp_path: Path) -> None:
     path, data = tmp_path / f"{100:020d}.seal", encode_seal(PAGED, TABLE)
     for bit in range(8 * len(data)):
         damaged = bytearray(data)
@@ -179,5 +179,5 @@ def test_any_bit_turned_over_is_noticed_in_the_head_or_in_the_table(tmp_path: Pa
 
 
 @pytest.mark.parametrize("page_size", [0, -1, MAX_PAGE_SIZE + 1])
-def test_a_size_of_pages_that_cannot_be_makes_no_seal(page_size: int) -> None:
+def test_seal_with_impossible_page_size_is_invalid(page_size: int) -> None:
     assert decode_seal(encode_head(replace(PAGED, pages=Pages(page_size, 0)))) is None

@@ -1,4 +1,4 @@
-"""Where an offset or a time is found, and the last record."""
+"""Finding an offset, a time, and the last record."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from seeklog.record.codec import CODEC_NAMES
 by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in CODECS])
 
 
-def test_seek_tells_where_an_offset_is_and_what_it_took(filled: Log) -> None:
+def test_seek_returns_the_position_and_its_cost(filled: Log) -> None:
     for offset in range(33):
         found = filled.seek(offset)
 
         assert (found.offset, found.segment) == (offset, offset // 5 * 5)
         assert found.path == str(filled.path / f"{offset // 5 * 5:020d}.log")
         assert found.position == offset % 5 * BATCH_BYTES
-        # More than 100 bytes lie between two entries, so two batches; the second of them may be the one sought.
+        # Two entries are more than 100 bytes apart, so two batches; the second may be the one sought.
         assert found.scanned_bytes == found.scanned_batches * BATCH_BYTES <= 2 * BATCH_BYTES
 
 
@@ -38,8 +38,8 @@ def test_seek_inside_a_batch_finds_its_start(log: Log) -> None:
 
 @pytest.mark.parametrize("size", [10, 60, 200, 1000, 9000])
 @pytest.mark.parametrize("interval", [16384, 1 << 20])
-def test_a_batch_is_found_however_far_from_an_index_entry_it_lies(tmp_path: Path, size: int, interval: int) -> None:
-    """Goal: a chunk that ends inside of a batch is not where the search ends: a truncation would cut there."""
+def test_batch_is_found_at_any_distance_from_an_index_entry(tmp_path: Path, size: int, interval: int) -> None:
+    """Goal: the search does not end at a chunk that ends inside a batch: a truncation would cut there."""
     count = 40_000 // size
     with open_log(tmp_path, index_interval_bytes=interval) as log:
         for _ in range(count):
@@ -57,8 +57,8 @@ def test_a_batch_is_found_however_far_from_an_index_entry_it_lies(tmp_path: Path
 
 @pytest.mark.parametrize("seed", range(6))
 @by_codec
-def test_offset_at_time_is_what_a_linear_search_finds(tmp_path: Path, seed: int, codec: str) -> None:
-    """Times that grow, jump, repeat or are not there, in batches of one and of several."""
+def test_offset_at_time_equals_a_linear_search(tmp_path: Path, seed: int, codec: str) -> None:
+    """Times that grow, jump, repeat or are missing, in batches of one and of several."""
     chance = random.Random(seed)
     stamps: list[int] = []
     words: dict[str, Any] = {
@@ -82,7 +82,7 @@ def test_offset_at_time_is_what_a_linear_search_finds(tmp_path: Path, seed: int,
             assert log.offset_at_time(time_ms) == expected, f"seed {seed}, time {time_ms}"
 
 
-def test_offset_at_time_begins_at_the_start_and_ends_at_the_high_watermark(tmp_path: Path) -> None:
+def test_offset_at_time_is_between_start_and_high_watermark(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual", segment_bytes=3 * BATCH_BYTES) as log:
         fill(log, 10)
         log.advance_high_watermark(8)
@@ -93,8 +93,8 @@ def test_offset_at_time_begins_at_the_start_and_ends_at_the_high_watermark(tmp_p
         assert log.offset_at_time(START_MS + 8000) is None
 
 
-def test_an_error_of_a_search_by_time_names_the_byte(tmp_path: Path) -> None:
-    """The CRC is right, the record is not: its key would be longer than it."""
+def test_error_of_a_search_by_time_gives_the_position(tmp_path: Path) -> None:
+    """The CRC is valid, but the key would be longer than its record."""
     bad = batch_of(b"\x0c\x00\x00\x00\x63\x01\x00", max_timestamp=START_MS + 10**6)
     with open_log(tmp_path) as log:
         fill(log, 3)
@@ -113,7 +113,7 @@ def test_last_is_the_newest_visible_record(tmp_path: Path) -> None:
         assert log.last().offset == 2
 
 
-def test_an_empty_log_has_no_last_record(log: Log) -> None:
+def test_empty_log_has_no_last_record(log: Log) -> None:
     with pytest.raises(OffsetOutOfRange, match="empty"):
         log.last()
     log.append(b"v")

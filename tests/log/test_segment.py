@@ -1,4 +1,4 @@
-"""Segments: when a log starts a new one, and what a segment makes of its own index files."""
+"""Segments: when a log starts a new one, and how a segment treats its own index files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECOND_MS = 1000
 
 
 def spanning(count: int) -> bytes:
-    """An empty batch that takes `count` offsets, as compaction leaves one."""
+    """An empty batch that spans `count` offsets, as compaction leaves it."""
     return batch_of(b"", last_delta=count - 1, record_count=0)
 
 
@@ -56,14 +56,14 @@ def test_segment_rolls_before_growing_past_its_size(tmp_path: Path, room: int) -
     assert segment_bases(tmp_path) == [0, 3, 6, 9]
 
 
-def test_a_batch_as_large_as_a_segment_fills_one(tmp_path: Path) -> None:
+def test_batch_as_large_as_a_segment_fills_it(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=BATCH_BYTES) as log:
         fill(log, 3)
 
     assert segment_bases(tmp_path) == [0, 1, 2]
 
 
-def test_a_batch_larger_than_a_segment_is_refused_and_nothing_is_rolled(tmp_path: Path) -> None:
+def test_batch_larger_than_a_segment_is_refused_without_a_roll(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=BATCH_BYTES) as log:
         fill(log, 1)
         before = contents(tmp_path)
@@ -74,7 +74,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_nothing_is_rolled(tmp_path
         assert log.append(b"0123456789") == 1
 
 
-def test_the_new_segment_is_named_after_the_first_offset_in_it(tmp_path: Path) -> None:
+def test_new_segment_is_named_after_the_first_offset_in_it(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=1000, initial_offset=2**40) as log:
         log.append_many([Record(bytes(100))] * 8)
         log.append_many([Record(bytes(100))] * 8)
@@ -83,9 +83,7 @@ def test_the_new_segment_is_named_after_the_first_offset_in_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("step", "bases"), [(SECOND_MS, [0]), (SECOND_MS + 1, [0, 2])])
-def test_a_segment_rolls_when_its_timestamps_span_more_than_its_time(
-    tmp_path: Path, step: int, bases: list[int]
-) -> None:
+def test_segment_rolls_when_timestamps_span_more_than_segment_ms(tmp_path: Path, step: int, bases: list[int]) -> None:
     with open_log(tmp_path, segment_ms=SECOND_MS) as log:
         log.append(b"", timestamp_ms=START_MS)
         log.append(b"", timestamp_ms=START_MS - 10**6)
@@ -94,14 +92,14 @@ def test_a_segment_rolls_when_its_timestamps_span_more_than_its_time(
     assert segment_bases(tmp_path) == bases
 
 
-def test_the_time_of_a_segment_counts_from_its_first_batch_also_after_a_reopen(tmp_path: Path) -> None:
+def test_time_of_a_segment_counts_from_its_first_batch_after_a_reopen(tmp_path: Path) -> None:
     for step, bases in ((0, [0]), (900, [0]), (1000, [0]), (1001, [0, 3])):
         with open_log(tmp_path, segment_ms=SECOND_MS) as log:
             log.append(b"", timestamp_ms=START_MS + step)
         assert segment_bases(tmp_path) == bases
 
 
-def test_with_append_time_the_logs_clock_rolls_and_not_the_callers(tmp_path: Path) -> None:
+def test_append_time_rolls_by_the_clock_of_the_log(tmp_path: Path) -> None:
     clock = FakeClock()
     words: dict[str, Any] = {"segment_ms": SECOND_MS, "message_timestamp_type": "LogAppendTime"}
     with open_log(tmp_path, clock=clock, **words) as log:
@@ -114,7 +112,7 @@ def test_with_append_time_the_logs_clock_rolls_and_not_the_callers(tmp_path: Pat
         assert segment_bases(tmp_path) == [0, 5]
 
 
-def test_a_batch_without_a_time_does_not_roll_by_time(tmp_path: Path) -> None:
+def test_batch_without_timestamp_does_not_roll_by_time(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_ms=1) as log:
         for timestamp in (-1, START_MS, -1, START_MS + 10**6):
             log.append(b"", timestamp_ms=timestamp)
@@ -124,7 +122,7 @@ def test_a_batch_without_a_time_does_not_roll_by_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [24, 31, 32, 40, 80, 100])
 def test_segment_rolls_when_its_offset_index_is_full(tmp_path: Path, limit: int) -> None:
-    """Without times, so that only offset entries count."""
+    """Without timestamps, so that only offset entries count."""
     with open_log(tmp_path, index_interval_bytes=0, segment_index_bytes=limit) as log:
         for _ in range(40):
             log.append(b"", timestamp_ms=-1)
@@ -132,14 +130,14 @@ def test_segment_rolls_when_its_offset_index_is_full(tmp_path: Path, limit: int)
     bases = segment_bases(tmp_path)
     assert len(bases) > 1
     for base in bases[:-1]:
-        # As many entries as fit, each for a batch, and the first batch has none.
+        # As many entries as fit, each for one batch; the first batch has none.
         assert len(offset_entries(tmp_path, base)) == limit // 8
     assert bases[1] == limit // 8 + 1
 
 
 @pytest.mark.parametrize("limit", [24, 35, 36, 60, 100, 120])
-def test_a_segment_rolls_when_its_time_index_is_full(tmp_path: Path, limit: int) -> None:
-    """Twelve bytes an entry, so it is full before the offset index; the roll's own entry must still fit."""
+def test_segment_rolls_when_its_time_index_is_full(tmp_path: Path, limit: int) -> None:
+    """An entry has twelve bytes, so it is full before the offset index; the roll's own entry must still fit."""
     make_log(tmp_path, 60, index_interval_bytes=0, segment_index_bytes=limit)
 
     for base in segment_bases(tmp_path)[:-1]:
@@ -151,7 +149,7 @@ def test_a_segment_rolls_when_its_time_index_is_full(tmp_path: Path, limit: int)
     [(INT32_MAX - 1, [0]), (INT32_MAX, [0]), (INT32_MAX + 1, [0, INT32_MAX + 1])],
 )
 def test_segment_rolls_before_relative_offset_exceeds_31_bits(tmp_path: Path, taken: int, bases: list[int]) -> None:
-    """The record behind `taken` offsets has that relative offset; Kafka still takes 2**31 - 1."""
+    """The record after `taken` offsets has that relative offset; Kafka still accepts 2**31 - 1."""
     with open_log(tmp_path, index_interval_bytes=0) as log:
         log.append_batches(spanning(taken))
         assert log.append(b"v") == taken
@@ -161,8 +159,8 @@ def test_segment_rolls_before_relative_offset_exceeds_31_bits(tmp_path: Path, ta
         assert values(log.scan()) == [b"v"]
 
 
-def test_batches_whose_offsets_do_not_fit_in_one_segment_are_not_lost(tmp_path: Path) -> None:
-    """Three times 2**31 offsets in one call: either they are spread over segments, or they are refused."""
+def test_batches_too_many_for_one_segments_offsets_are_not_lost(tmp_path: Path) -> None:
+    """Three times 2**31 offsets in one call are either spread over segments, or refused."""
     path = tmp_path / "log"
     raw = spanning(2**31) * 3
     with open_log(path, index_interval_bytes=0) as log:
@@ -180,8 +178,8 @@ def test_batches_whose_offsets_do_not_fit_in_one_segment_are_not_lost(tmp_path: 
         assert all(relative >= 0 for relative, _ in offset_entries(path, base))
 
 
-def test_the_batches_of_one_call_stand_in_one_segment(tmp_path: Path) -> None:
-    """Each may be as large as max_message_bytes; what is too large together is named after the segment."""
+def test_batches_of_one_call_go_to_one_segment(tmp_path: Path) -> None:
+    """Each may be as large as max_message_bytes; the error for all together names segment_bytes."""
     raw = encode_batch([Record(b"0123456789", timestamp_ms=T)])
     with open_log(tmp_path, segment_bytes=4 * BATCH_BYTES, max_message_bytes=BATCH_BYTES) as log:
         log.append_batches(raw * 3)
@@ -217,7 +215,7 @@ DAMAGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("way", DAMAGES)
-def test_a_damaged_index_is_rebuilt_as_it_was_and_logged_once(
+def test_damaged_index_is_rebuilt_identically_and_logged_once(
     sealed_log: Path, suffix: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = sealed_log / f"{0:020d}{suffix}"
@@ -237,7 +235,7 @@ def test_a_damaged_index_is_rebuilt_as_it_was_and_logged_once(
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_reader_rebuilds_a_damaged_index_for_itself_only(sealed_log: Path, suffix: str) -> None:
+def test_reader_rebuilds_a_damaged_index_for_itself_only(sealed_log: Path, suffix: str) -> None:
     (sealed_log / f"{0:020d}{suffix}").write_bytes(b"nonsense")
     before = contents(sealed_log)
 
@@ -248,7 +246,7 @@ def test_a_reader_rebuilds_a_damaged_index_for_itself_only(sealed_log: Path, suf
     assert contents(sealed_log) == before
 
 
-def test_no_more_segments_stand_open_than_allowed(sealed_log: Path) -> None:
+def test_no_more_than_max_open_segments_are_open(sealed_log: Path) -> None:
     class WatchedFiles(QuickFiles):
         def __init__(self) -> None:
             self.open_handles: set[int] = set()
@@ -267,11 +265,11 @@ def test_no_more_segments_stand_open_than_allowed(sealed_log: Path) -> None:
     with open_reader(sealed_log, files=files, max_open_segments=1, **WORDS) as log:
         for offset in (0, 10, 20, 0, 10, 20):
             assert offsets(log.read(offset, max_records=1)) == [offset]
-            # The one allowed, and the tail, which is watched.
+            # The allowed segment, and the tail, which is watched.
             assert len(files.open_handles) <= 2
 
 
-# ---------------------------------------------------------------- batches that are large
+# ---------------------------------------------------------------- large batches
 
 
 @pytest.mark.parametrize("size", [100, 5000, 70_000, 400_000])
@@ -290,7 +288,7 @@ def test_every_offset_is_found_among_batches_of_any_size(tmp_path: Path, size: i
         assert offsets(log.scan_reverse()) == list(range(29, -1, -1))
 
 
-def test_a_batch_with_a_gap_at_its_end_is_followed_by_the_offset_behind_the_gap(tmp_path: Path) -> None:
+def test_batch_with_a_gap_at_its_end_is_followed_by_the_next_offset(tmp_path: Path) -> None:
     sketch = Sketch((HandMade(b"a"), HandMade(b"b", delta=4)), fields={"last_delta": 9})
     with open_log(tmp_path) as log:
         assert log.append_batches(sketch.encode()) == range(10)
@@ -301,13 +299,13 @@ def test_a_batch_with_a_gap_at_its_end_is_followed_by_the_offset_behind_the_gap(
         assert struct.unpack_from(">q", (tmp_path / f"{0:020d}.log").read_bytes(), len(sketch.encode()))[0] == 10
 
 
-# ---------------------------------------------------------------- what an index must not be made of
+# ---------------------------------------------------------------- when no index may be written
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("place", [1, 12, 15])
-def test_a_log_other_than_the_one_that_was_sealed_makes_no_index(sealed_log: Path, place: int, read_only: bool) -> None:
-    """Goal: no CRC of a batch covers its base offset and leader epoch; the seal's does, and is not written anew."""
+def test_log_that_differs_from_its_seal_gets_no_index(sealed_log: Path, place: int, read_only: bool) -> None:
+    """Goal: no CRC of a batch covers its base offset and leader epoch; the seal's does, and is not rewritten."""
     first = sealed_log / f"{0:020d}.log"
     data = bytearray(first.read_bytes())
     data[place] ^= 1
@@ -322,8 +320,8 @@ def test_a_log_other_than_the_one_that_was_sealed_makes_no_index(sealed_log: Pat
     assert caught.value.path == str(first)
 
 
-def test_an_index_that_is_made_while_compaction_replaces_its_segment_is_not_written(tmp_path: Path) -> None:
-    """Goal: the files beside the new segment stay those that compaction wrote."""
+def test_index_of_a_segment_being_replaced_is_not_written(tmp_path: Path) -> None:
+    """Goal: the side files of the new segment stay those that compaction wrote."""
     files = Meanwhile()
     words = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100, "cleanup_policy": "compact"}
     with open_log(tmp_path, files=files, **words) as log:
@@ -332,7 +330,7 @@ def test_an_index_that_is_made_while_compaction_replaces_its_segment_is_not_writ
         log.flush()
     (tmp_path / f"{0:020d}.index").write_bytes(b"not an index")
     with open_log(tmp_path, files=files, **words) as log:
-        # The log is read to make the index, and by then another one takes its place.
+        # The log is read to build the index, and by then another file has replaced it.
         files.after("read", f"{0:020d}.log", log.compact)
         assert list(log.read(0, max_records=1)) == list(log.scan())[:1]
         assert files.is_over
@@ -340,7 +338,7 @@ def test_an_index_that_is_made_while_compaction_replaces_its_segment_is_not_writ
         assert {finding.kind for finding in findings} == {Kind.GAP}
 
 
-def test_a_file_that_has_the_name_of_the_next_segment_is_not_written_over(tmp_path: Path) -> None:
+def test_file_with_the_name_of_the_next_segment_is_not_overwritten(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES) as log:
         fill(log, 3)
         stranger = tmp_path / f"{3:020d}.log"
@@ -351,10 +349,10 @@ def test_a_file_that_has_the_name_of_the_next_segment_is_not_written_over(tmp_pa
     assert stranger.read_bytes() == b"who knows"
 
 
-def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal_to_the_next_one(
+def test_segment_cut_during_an_index_rebuild_leaves_no_seal(
     tmp_path: Path,
 ) -> None:
-    """Goal: the segment that a roll begins at the same offset is not told to be the old one, which was sealed."""
+    """Goal: a new segment with the same base offset does not get the seal of the old one."""
     files = Meanwhile()
     make_log(tmp_path, 9, segment_bytes=3 * BATCH_BYTES)
     (tmp_path / f"{3:020d}.index").unlink()
@@ -375,8 +373,8 @@ def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal
 
 
 @pytest.mark.id("seal-replaced-during-cut")
-def test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced(tmp_path: Path) -> None:
-    """Goal: who has found the seal in its place replaces that one, and not the next segment's of the same number."""
+def test_segment_is_not_cut_while_its_seal_is_replaced(tmp_path: Path) -> None:
+    """Goal: a thread that found a seal replaces that seal, and not the next segment's with the same number."""
     files = Meanwhile()
     words = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
     make_log(tmp_path, 12, **words)
@@ -394,7 +392,7 @@ def test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced(tmp_path: Pa
 
         def meet() -> None:
             other.start()
-            other.join(0.5)  # it waits for us; if it did not, it would be through
+            other.join(0.5)  # it waits for this thread; otherwise it would be done
 
         files.before("open", f"{3:020d}.index.tmp", meet)
         log._source.view.segments[1].load_indexes()

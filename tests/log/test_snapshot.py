@@ -1,4 +1,4 @@
-"""Snapshot files: Kafka's bytes, every one of them proved by the CRC."""
+"""Snapshot files: Kafka's bytes, all covered by the CRC."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def snapshot_bytes(*rows: tuple[int, ...]) -> bytes:
     return struct.pack(">hI", 1, crc32.iscsi(body)) + body
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_snapshot_has_kafkas_bytes() -> None:
     expected = snapshot_bytes(
         (4000, 1, 41, 99, 9, START_MS, 3, 90),
         (2**62, 32767, 2**31 - 1, 2**60, 0, -1, -1, -1),
@@ -34,7 +34,7 @@ def test_the_bytes_are_kafkas() -> None:
     assert decode_snapshot(expected) == ENTRIES
 
 
-def test_a_snapshot_keeps_the_last_batch_of_each() -> None:
+def test_snapshot_keeps_the_last_batch_of_each_producer() -> None:
     two = ProducerEntry(5, 0, (WrittenBatch(1, 1, 1, 8), WrittenBatch(3, 3, 1, 9)), 9)
     assert decode_snapshot(encode_snapshot([two])) == [two._replace(batches=two.batches[1:])]
 
@@ -51,12 +51,12 @@ def test_every_flipped_bit_and_every_prefix_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, 2**31 - 1])
-def test_a_count_is_a_claim(count: int) -> None:
+def test_wrong_count_is_noticed(count: int) -> None:
     body = struct.pack(">i", count) + encode_snapshot(ENTRIES[:1])[10:]
     assert decode_snapshot(struct.pack(">hI", 1, crc32.iscsi(body)) + body) is None
 
 
-def test_the_newest_whole_snapshot_in_range_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_newest_whole_snapshot_in_range_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     snapshots = Snapshots(QuickFiles(), str(tmp_path), [])
     for offset in (10, 20, 30, 40):
         snapshots.write(offset, encode_snapshot([ENTRIES[0]._replace(producer_id=offset)]))
@@ -78,7 +78,7 @@ def test_the_newest_whole_snapshot_in_range_counts(tmp_path: Path, caplog: pytes
     assert newest(above=-1, not_above=39) == 10
 
 
-def test_what_is_beyond_the_end_or_beside_the_segments_goes(tmp_path: Path) -> None:
+def test_snapshots_beyond_the_end_or_without_segment_are_deleted(tmp_path: Path) -> None:
     snapshots = Snapshots(QuickFiles(), str(tmp_path), [])
     for offset in (0, 10, 20, 30, 40):
         snapshots.write(offset, encode_snapshot([]))

@@ -1,4 +1,4 @@
-"""Staged files: what is written to them comes back piece by piece, and every refusal is told in our own words."""
+"""Staged files: they are read back piece by piece, and every refusal is an error of seeklog."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def stage(path: Path, count: int, *, piece_bytes: int = 2 * len(BATCH), files: Q
     ("count", "piece_bytes", "pieces"),
     [(0, 1000, []), (1, 1, [1]), (3, 1, [1, 1, 1]), (5, 2 * len(BATCH), [2, 2, 1]), (4, 2 * len(BATCH), [2, 2])],
 )
-def test_batches_come_back_in_pieces_of_whole_ones(
+def test_staged_batches_are_read_in_pieces_of_whole_batches(
     tmp_path: Path, count: int, piece_bytes: int, pieces: list[int]
 ) -> None:
-    """Goal: a batch larger than a piece is a piece of its own."""
+    """Goal: a batch larger than a piece is a piece by itself."""
     staged = stage(tmp_path, count, piece_bytes=piece_bytes)
 
     assert list(read_staged(QuickFiles(), str(tmp_path), staged)) == [BATCH * number for number in pieces]
@@ -42,7 +42,7 @@ def test_batches_come_back_in_pieces_of_whole_ones(
     check_staged(QuickFiles(), str(tmp_path), staged)
 
 
-def test_a_staged_file_that_is_gone_cut_or_changed_is_told(tmp_path: Path) -> None:
+def test_missing_truncated_or_changed_staged_file_is_reported(tmp_path: Path) -> None:
     staged = stage(tmp_path, 3)
     path = tmp_path / staged.name
     data = path.read_bytes()
@@ -66,7 +66,7 @@ def test_a_staged_file_that_is_gone_cut_or_changed_is_told(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("what", ["open", "write", "sync"])
-def test_a_disk_that_fails_is_told_in_our_words(
+def test_failing_disk_raises_an_error_of_seeklog(
     tmp_path: Path, what: str, error: int, kind: type[Exception], words: str
 ) -> None:
     files = FailingFiles(what, error=OSError(error, "on purpose"))
@@ -75,7 +75,7 @@ def test_a_disk_that_fails_is_told_in_our_words(
         stage(tmp_path, 3, files=files)
 
 
-def test_what_is_discarded_is_gone_and_discarding_twice_is_nothing(tmp_path: Path) -> None:
+def test_staged_file_can_be_discarded_twice(tmp_path: Path) -> None:
     files = FailingFiles("remove", error=OSError(errno.EIO, "on purpose"))
     stager = Stager(files, str(tmp_path), key=KEY, now_ms=START_MS)
     stager.add(BATCH, record_count=COUNT)
@@ -89,14 +89,14 @@ def test_what_is_discarded_is_gone_and_discarding_twice_is_nothing(tmp_path: Pat
     stager.discard()
 
 
-def test_files_that_are_gone_already_are_removed_as_well(tmp_path: Path) -> None:
+def test_removing_missing_staged_files_is_not_an_error(tmp_path: Path) -> None:
     staged = stage(tmp_path, 1)
     for _ in range(2):
         remove_staged(QuickFiles(), str(tmp_path), [staged.name])
         assert [*tmp_path.iterdir()] == []
 
 
-def test_a_staged_file_is_stale_when_nobody_will_commit_it(tmp_path: Path) -> None:
+def test_staged_file_is_stale_if_it_can_never_be_committed(tmp_path: Path) -> None:
     name = stage(tmp_path, 1).name
 
     assert [is_stale(name, now_ms=START_MS + later) for later in (0, STALE_MS, STALE_MS + 1)] == [False, False, True]

@@ -1,4 +1,4 @@
-"""A part of a transaction that was interrupted: what is missing in the log is appended, once, and nothing else."""
+"""An interrupted part of a transaction: batches missing in the log are appended, once, and nothing else."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def staged_names(path: Path, part: Part) -> list[str]:
 
 @pytest.mark.parametrize("applied", range(5))
 @pytest.mark.parametrize("others", [0, 1])
-def test_what_is_missing_is_appended_whatever_was_done_before(tmp_path: Path, applied: int, others: int) -> None:
-    """Goal: also where a writer that knows nothing of the transaction came in between."""
+def test_missing_batches_are_appended_whatever_was_appended_before(tmp_path: Path, applied: int, others: int) -> None:
+    """Goal: even if a writer without the transaction appended in between."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         part = staged_part(tmp_path, base_offset=3)
@@ -65,10 +65,10 @@ def test_what_is_missing_is_appended_whatever_was_done_before(tmp_path: Path, ap
 @pytest.mark.id("transaction-after-repair")
 @pytest.mark.parametrize("left", [left for count in range(5) for left in itertools.combinations(range(4), count)])
 @pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
-def test_what_a_repair_took_out_comes_back_and_nothing_else(
+def test_only_batches_removed_by_a_repair_are_appended_again(
     tmp_path: Path, left: tuple[int, ...], stamped: Literal["CreateTime", "LogAppendTime"]
 ) -> None:
-    """Goal: any of the batches that were appended may have been damaged since; none of the others comes twice."""
+    """Goal: any of the appended batches may have been damaged since; none of the others is appended twice."""
     with open_log(tmp_path, message_timestamp_type=stamped) as log:
         fill(log, 3)
         part = staged_part(tmp_path, base_offset=3)
@@ -82,7 +82,7 @@ def test_what_a_repair_took_out_comes_back_and_nothing_else(
 
 
 @pytest.mark.parametrize("applied", range(5))
-def test_batches_that_are_alike_are_counted(tmp_path: Path, applied: int) -> None:
+def test_identical_batches_are_counted(tmp_path: Path, applied: int) -> None:
     with open_log(tmp_path) as log:
         stager = Stager(QuickFiles(), str(tmp_path), key=app_key("app"), now_ms=START_MS)
         for _ in range(4):
@@ -95,7 +95,7 @@ def test_batches_that_are_alike_are_counted(tmp_path: Path, applied: int) -> Non
         assert values(log.scan()) == [value_of(0)] * 4
 
 
-def test_a_part_is_finished_behind_an_end_that_a_repair_gave_up(tmp_path: Path) -> None:
+def test_part_is_finished_after_an_end_that_a_repair_gave_up(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     with open_log(path) as log:
         for number in range(4):
@@ -110,13 +110,13 @@ def test_a_part_is_finished_behind_an_end_that_a_repair_gave_up(tmp_path: Path) 
         assert values(log.scan()) == [value_of(number) for number in range(4)]
 
 
-def test_a_part_whose_files_are_gone_is_done(tmp_path: Path) -> None:
+def test_part_without_files_is_complete(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         finish(log, staged_part(tmp_path, base_offset=0), staged=[])
         assert log.log_end_offset == 0
 
 
-def test_a_part_of_which_a_file_was_removed_is_in_the_log(tmp_path: Path) -> None:
+def test_part_with_a_removed_file_is_complete(tmp_path: Path) -> None:
     """Goal: files are removed only when all of them are durable in the log: nothing is appended twice."""
     with open_log(tmp_path) as log:
         part = staged_part(tmp_path, base_offset=0)
@@ -127,7 +127,7 @@ def test_a_part_of_which_a_file_was_removed_is_in_the_log(tmp_path: Path) -> Non
         assert staged_names(tmp_path, part) == []
 
 
-def test_a_log_that_ends_before_the_part_has_lost_records(tmp_path: Path) -> None:
+def test_log_that_ends_before_the_part_has_lost_records(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 2)
         part = staged_part(tmp_path, base_offset=3)
@@ -138,7 +138,7 @@ def test_a_log_that_ends_before_the_part_has_lost_records(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_transaction_comes_back_from_its_bytes(tmp_path: Path, is_kept: bool) -> None:
+def test_transaction_round_trips(tmp_path: Path, is_kept: bool) -> None:
     transaction = Transaction("app", 7, "committing", (staged_part(tmp_path, base_offset=3),), is_kept)
 
     assert decode_transaction(encode_transaction(transaction), path="here") == transaction
@@ -165,13 +165,13 @@ def test_a_transaction_comes_back_from_its_bytes(tmp_path: Path, is_kept: bool) 
         ),
     ],
 )
-def test_what_no_writer_would_write_is_refused(line: str) -> None:
+def test_line_that_no_writer_produces_is_refused(line: str) -> None:
     with pytest.raises(CorruptionError, match="the transaction does not parse"):
         decode_transaction(encode_framed("seeklog-transaction 1", [line]), path="here")
 
 
 @pytest.mark.parametrize("ends", [[], [5], [10, 5], [0, 10], [5, 5, 10], [-1, 10], ["10"]])
-def test_pieces_that_do_not_make_up_their_file_are_refused(tmp_path: Path, ends: list[object]) -> None:
+def test_pieces_that_do_not_add_up_to_their_file_are_refused(tmp_path: Path, ends: list[object]) -> None:
     name = staged_part(tmp_path, base_offset=0).files[0].name
     line = (
         '{"app": "a", "version": 1, "state": "done", "kept": true, "parts": [{"partition": "x-0", "topic_id": "t", '

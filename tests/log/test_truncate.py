@@ -32,7 +32,7 @@ from seeklog.errors import CorruptionError, LogFailed, OffsetOutOfRange
 
 
 @pytest.mark.parametrize("offset", range(34))
-def test_truncate_drops_the_offset_and_all_behind_it(filled: Log, offset: int) -> None:
+def test_truncate_drops_the_offset_and_all_after_it(filled: Log, offset: int) -> None:
     assert filled.truncate_to(offset) == offset
 
     assert filled.log_end_offset == filled.high_watermark == offset
@@ -54,7 +54,7 @@ def test_truncate_inside_a_batch_drops_all_of_it(log: Log, offset: int) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("offset", [0, 3, 5, 12, 32])
-def test_a_truncation_outlives_a_reopen(tmp_path: Path, offset: int, is_clean: bool) -> None:
+def test_truncation_survives_a_reopen(tmp_path: Path, offset: int, is_clean: bool) -> None:
     path = tmp_path / "log"
     with open_log(path, **SEVEN_SEGMENTS) as log:
         fill(log, 33)
@@ -70,8 +70,8 @@ def test_a_truncation_outlives_a_reopen(tmp_path: Path, offset: int, is_clean: b
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_truncating_behind_damage_is_refused_and_nothing_is_lost(tmp_path: Path, place: int) -> None:
-    """What stays is scanned for its indexes: bit rot met there must not become the new end."""
+def test_truncation_after_damage_is_refused_without_losses(tmp_path: Path, place: int) -> None:
+    """The kept part is scanned for its indexes: bit rot found there must not become the new end."""
     with open_log(tmp_path) as log:
         fill(log, 10)
         log.flush()
@@ -89,7 +89,7 @@ def test_truncating_behind_damage_is_refused_and_nothing_is_lost(tmp_path: Path,
         assert log.log_end_offset == 10
 
 
-def test_truncate_after_a_delete_keeps_the_start_where_it_can(filled: Log) -> None:
+def test_truncate_after_a_delete_keeps_the_start_if_possible(filled: Log) -> None:
     filled.delete_before(7)
     filled.truncate_to(12)
 
@@ -98,8 +98,8 @@ def test_truncate_after_a_delete_keeps_the_start_where_it_can(filled: Log) -> No
 
 
 @pytest.mark.id("truncation-start-without-room")
-def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room(tmp_path: Path) -> None:
-    """The log starts lower than the checkpoint on disk says: what would be appended there was lost by a crash."""
+def test_truncating_the_first_batch_fails_the_log_if_the_disk_is_full(tmp_path: Path) -> None:
+    """The log starts lower than the checkpoint on disk says: a crash would lose records appended there."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
     with open_log(tmp_path, files=files, flush="batch") as log:
         log.append_many([Record(b"v")] * 3)
@@ -118,8 +118,8 @@ def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_f
         assert log.append(b"new") == 0
 
 
-def test_what_a_truncation_keeps_and_syncs_is_shown_with_flush_batch(tmp_path: Path) -> None:
-    """Who waits for a sync meanwhile finds the work done: nothing else would show the record until the next append."""
+def test_flush_batch_shows_records_synced_by_a_truncation(tmp_path: Path) -> None:
+    """A thread that waits for a sync finds the work done; nothing else would show the record until the next append."""
     with open_log(tmp_path, flush="batch") as log:
         log.append(b"shown")
         log.append_many([Record(b"kept")], wait=False)
@@ -136,7 +136,7 @@ def test_what_a_truncation_keeps_and_syncs_is_shown_with_flush_batch(tmp_path: P
 
 
 @pytest.mark.parametrize("offset", [-1, 6, 34, 10**9])
-def test_truncate_outside_of_the_log_is_refused(filled: Log, offset: int) -> None:
+def test_truncate_outside_the_log_is_refused(filled: Log, offset: int) -> None:
     filled.delete_before(7)
     before = contents(filled.path)
 
@@ -163,7 +163,7 @@ def test_delete_raises_the_start_and_drops_whole_segments(filled: Log, offset: i
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_raised_start_outlives_a_reopen(tmp_path: Path, is_clean: bool) -> None:
+def test_raised_start_survives_a_reopen(tmp_path: Path, is_clean: bool) -> None:
     path = tmp_path / "log"
     with open_log(path, **SEVEN_SEGMENTS) as log:
         fill(log, 33)
@@ -176,7 +176,7 @@ def test_a_raised_start_outlives_a_reopen(tmp_path: Path, is_clean: bool) -> Non
         assert offsets(log.scan()) == list(range(12, 33))
 
 
-def test_what_is_below_the_start_is_out_of_range(filled: Log) -> None:
+def test_offsets_below_the_start_are_out_of_range(filled: Log) -> None:
     filled.delete_before(12)
 
     for call in (
@@ -195,7 +195,7 @@ def test_what_is_below_the_start_is_out_of_range(filled: Log) -> None:
         assert (caught.value.offset, caught.value.log_start_offset, caught.value.log_end_offset) == (11, 12, 33)
 
 
-def test_the_start_never_goes_back(filled: Log) -> None:
+def test_start_never_decreases(filled: Log) -> None:
     filled.delete_before(12)
 
     assert filled.delete_before(3) == 0
@@ -203,7 +203,7 @@ def test_the_start_never_goes_back(filled: Log) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 34])
-def test_delete_outside_of_the_log_is_refused(filled: Log, offset: int) -> None:
+def test_delete_outside_the_log_is_refused(filled: Log, offset: int) -> None:
     before = contents(filled.path)
 
     with pytest.raises(OffsetOutOfRange):

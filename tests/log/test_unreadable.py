@@ -1,4 +1,4 @@
-"""A disk that does not answer, files that vanish, and bytes that were read while a writer changed them."""
+"""A disk that fails, files that vanish, and bytes that a writer changed during a read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORDS = {"segment_bytes": 3 * BATCH_BYTES, "index_interval_bytes": 0, "max_open_
 
 
 class TrapFiles(PathFiles):
-    """A disk whose reads of logs, from a position on, do something else while `trap` is set."""
+    """A disk whose reads of logs, from a position on, run an action while `trap` is set."""
 
     def __init__(self, trap: Callable[[bytes], bytes] | None = None, *, start: int = 0) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def files() -> TrapFiles:
 
 @pytest.fixture(params=["writer", "reader"])
 def log(request: pytest.FixtureRequest, tmp_path: Path, files: TrapFiles) -> Iterator[Log]:
-    """A log of ten records in segments of three, open in one way or the other."""
+    """A log of ten records in segments of three, opened for reading or for writing."""
     with open_log(tmp_path, **WORDS) as log:
         fill(log, RECORDS)
     with open_log(tmp_path, files=files, read_only=request.param == "reader", **WORDS) as log:
@@ -82,7 +82,7 @@ WAYS: dict[str, Callable[[Log], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_disk_that_does_not_answer_is_told_in_our_words(log: Log, files: TrapFiles, way: str) -> None:
+def test_unreadable_disk_raises_an_error_of_seeklog(log: Log, files: TrapFiles, way: str) -> None:
     files.trap = no_answer
     with pytest.raises(NotAccessible, match="on purpose"):
         WAYS[way](log)
@@ -91,16 +91,16 @@ def test_a_disk_that_does_not_answer_is_told_in_our_words(log: Log, files: TrapF
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "search by key"])
-def test_a_file_that_vanished_is_told_as_lost(log: Log, tmp_path: Path, way: str) -> None:
-    log.seek(RECORDS - 1)  # so that the first file is not among those that are held open
+def test_vanished_file_is_reported_as_lost(log: Log, tmp_path: Path, way: str) -> None:
+    log.seek(RECORDS - 1)  # so that the first file is not among the open ones
     log.seek(4)
     (tmp_path / f"{0:020d}.log").unlink()
     with pytest.raises((LostRecords, OffsetOutOfRange)):
         WAYS[way](log)
 
 
-def test_bytes_that_change_while_they_are_read_are_read_again(tmp_path: Path, files: TrapFiles) -> None:
-    """Goal: a reader cannot lock out a writer that cuts the log and writes it on; damage that stays is told."""
+def test_bytes_that_change_during_a_read_are_read_again(tmp_path: Path, files: TrapFiles) -> None:
+    """Goal: a reader cannot lock out a writer that cuts and extends the log; damage that stays is reported."""
     with open_log(tmp_path, **WORDS) as log:
         fill(log, RECORDS)
     with open_reader(tmp_path, files=files, **WORDS) as log:
@@ -118,7 +118,7 @@ def test_bytes_that_change_while_they_are_read_are_read_again(tmp_path: Path, fi
                 way(1)
 
 
-def test_a_reader_gets_what_was_appended_since_it_last_looked(tmp_path: Path) -> None:
+def test_reader_gets_records_appended_since_its_last_check(tmp_path: Path) -> None:
     with open_log(tmp_path, **WORDS) as log, open_reader(tmp_path, **WORDS) as reader:
         for number in range(RECORDS):
             assert list(reader.read(number)) == []
@@ -136,8 +136,8 @@ def long_log(path: Path, files: Meanwhile, *, count: int = 2000) -> Log:
     return log
 
 
-def test_an_append_while_a_scan_reads_the_tail_is_no_loss(tmp_path: Path) -> None:
-    """Goal: a segment that has grown since a read was begun is not taken for one whose file was cut."""
+def test_append_during_a_scan_of_the_tail_is_not_a_loss(tmp_path: Path) -> None:
+    """Goal: a segment that has grown since a read started does not look like a truncated file."""
     files = Meanwhile()
     with long_log(tmp_path, files) as log:
         files.after("read", ".log", lambda: files.after("read", ".log", lambda: log.append(b"one more")))
@@ -148,8 +148,8 @@ def test_an_append_while_a_scan_reads_the_tail_is_no_loss(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kept", [1400, 1300, 1262, 1261, 1260, 1259, 1258, 1200, 0])
-def test_a_scan_ends_where_the_log_is_cut_while_it_is_read(tmp_path: Path, kept: int) -> None:
-    """Goal: no record that is gone, no error; a first chunk of 96 KiB, read before the cut, holds 1,260 batches."""
+def test_scan_ends_where_the_log_is_cut_during_it(tmp_path: Path, kept: int) -> None:
+    """Goal: no deleted record, no error; the first chunk of 96 KiB, read before the cut, has 1,260 batches."""
     files = Meanwhile()
     with long_log(tmp_path, files) as log:
         files.after("read", ".log", lambda: files.before("read", ".log", lambda: log.truncate_to(kept)))
@@ -163,15 +163,13 @@ def test_a_scan_ends_where_the_log_is_cut_while_it_is_read(tmp_path: Path, kept:
 
 @pytest.mark.parametrize("has_seal", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_that_is_gone_whenever_it_is_looked_for_is_told_as_lost(
-    tmp_path: Path, way: str, has_seal: bool
-) -> None:
-    """Goal: a reader tries a few times, as often as others may have replaced the file, and not for ever."""
+def test_file_missing_at_every_try_is_reported_as_lost(tmp_path: Path, way: str, has_seal: bool) -> None:
+    """Goal: a reader tries only as often as the file may have been replaced, and not forever."""
     with open_log(tmp_path, **WORDS) as log:
         fill(log, RECORDS)
     if not has_seal:
         (tmp_path / f"{0:020d}.seal").unlink()
-    # It lists a file and never finds it: others replace it again and again.
+    # The disk lists a file that is never there, as if it were replaced again and again.
     files = FailingFiles("open", f"{0:020d}.log", error=errno.ENOENT)
     with open_reader(tmp_path, files=files, **WORDS) as log:
         files.fails = True
@@ -188,8 +186,8 @@ WAYS_FROM: dict[str, Callable[[Log, int], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_FROM)
-def test_a_segment_that_vanished_from_the_middle_is_told_as_lost(log: Log, tmp_path: Path, way: str) -> None:
-    """Goal: the segment before it ends before the offset, so nothing has taken its place."""
+def test_vanished_middle_segment_is_reported_as_lost(log: Log, tmp_path: Path, way: str) -> None:
+    """Goal: the segment before it ends before the offset, so nothing has replaced it."""
     log.seek(RECORDS - 1)
     log.seek(0)
     (tmp_path / f"{3:020d}.log").unlink()
@@ -197,8 +195,8 @@ def test_a_segment_that_vanished_from_the_middle_is_told_as_lost(log: Log, tmp_p
         WAYS_FROM[way](log, 4)
 
 
-def test_what_was_deleted_between_two_tries_is_out_of_range(tmp_path: Path) -> None:
-    """Goal: a reader that reads again, because the bytes were being changed, does not go on behind a hole."""
+def test_records_deleted_between_two_tries_are_out_of_range(tmp_path: Path) -> None:
+    """Goal: a reader that reads again, because the bytes were changing, does not continue after a gap."""
     files = Meanwhile()
     with open_log(tmp_path, **WORDS) as writer:
         fill(writer, RECORDS)
@@ -217,7 +215,7 @@ def test_what_was_deleted_between_two_tries_is_out_of_range(tmp_path: Path) -> N
             assert files.is_over
 
 
-def test_a_view_does_not_go_on_behind_what_was_deleted_before_it_was_taken(tmp_path: Path) -> None:
+def test_view_does_not_continue_after_an_earlier_deletion(tmp_path: Path) -> None:
     with open_log(tmp_path, **WORDS) as log:
         fill(log, RECORDS)
         log.delete_before(6)
@@ -228,8 +226,8 @@ def test_a_view_does_not_go_on_behind_what_was_deleted_before_it_was_taken(tmp_p
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path, is_own: bool) -> None:
-    """Goal: compaction replaces the segments before it, and retention takes the first; what is kept is read."""
+def test_reverse_scan_ends_at_the_current_start(tmp_path: Path, is_own: bool) -> None:
+    """Goal: compaction replaces the segments before it, and retention deletes the first; the rest is read."""
     words = {**WORDS, "cleanup_policy": "compact", "segment_bytes": 3 * (BATCH_BYTES + 4)}
     with open_log(tmp_path, **words) as writer:
         for number in range(12):
@@ -243,12 +241,12 @@ def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path, is_o
 
             seen += offsets(backwards)
 
-    # Of the one key only the newest records are left: the last that was compacted, and the one that was not.
+    # Only the newest records of the one key are left: the last compacted one, and the one not compacted.
     assert seen == [11, 10, 9, 8, 7, 6, 5, 4]
 
 
-def test_a_view_that_outlives_its_log_tells_that_a_file_is_gone(tmp_path: Path) -> None:
-    """Goal: nobody is left who could know what has taken its place."""
+def test_view_of_a_closed_log_reports_a_missing_file(tmp_path: Path) -> None:
+    """Goal: a closed log cannot find the file that replaced it."""
     log = open_log(tmp_path, **WORDS)
     fill(log, RECORDS)
     log.flush()
@@ -263,8 +261,8 @@ def test_a_view_that_outlives_its_log_tells_that_a_file_is_gone(tmp_path: Path) 
         reading.seek(view, 4)
 
 
-def test_a_full_disk_that_does_not_answer_either_stops_the_log(tmp_path: Path) -> None:
-    """Goal: an append is refused and may be repeated only if the file is known to be as it was."""
+def test_full_and_unreadable_disk_fails_the_log(tmp_path: Path) -> None:
+    """Goal: an append may be refused and repeated only if the file is known to be unchanged."""
 
     class Unsure(QuickFiles):
         is_full = False
@@ -292,13 +290,11 @@ def test_a_full_disk_that_does_not_answer_either_stops_the_log(tmp_path: Path) -
         assert offsets(log.scan()) == [0, 1, 2]
 
 
-# ---------------------------------------------------------------- entries that their batches do not prove
+# ---------------------------------------------------------------- index entries that their batches do not prove
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_batch_that_is_another_one_each_time_is_told_after_the_index_was_made_anew(
-    tmp_path: Path, read_only: bool
-) -> None:
+def test_batch_that_keeps_changing_is_reported_after_an_index_rebuild(tmp_path: Path, read_only: bool) -> None:
     words = {"index_interval_bytes": 0}
     with open_log(tmp_path, **words) as log:
         fill(log, RECORDS)
@@ -311,10 +307,8 @@ def test_a_batch_that_is_another_one_each_time_is_told_after_the_index_was_made_
     assert caught.value.path == str(tmp_path / f"{0:020d}.log")
 
 
-def test_a_time_is_found_though_no_entry_of_its_index_can_be_proved(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Goal: whatever the time index says, all records from the start of the segment on are looked at then."""
+def test_time_is_found_without_any_provable_index_entry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: whatever the time index says, all records from the start of the segment on are then checked."""
 
     def with_other_time(data: bytes) -> bytes:
         return with_field(data, "max_timestamp", START_MS + 10**6) if len(data) == HEADER_BYTES else data
@@ -329,8 +323,8 @@ def test_a_time_is_found_though_no_entry_of_its_index_can_be_proved(
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_time_entry_that_names_an_offset_in_a_gap_misleads_nobody(tmp_path: Path, read_only: bool) -> None:
-    """Goal: in a broker's log a segment may end before the next one begins, and no seal vouches for its index."""
+def test_time_entry_with_an_offset_in_a_gap_is_harmless(tmp_path: Path, read_only: bool) -> None:
+    """Goal: in a broker's log a segment may end before the next one starts, and no seal proves its index."""
     held = {0: range(5), 10: range(10, 12)}
     for base, numbers in held.items():
         batches = [Sketch([Row(timestamp_ms=START_MS + n)], base_offset=n).encode() for n in numbers]
@@ -343,7 +337,7 @@ def test_a_time_entry_that_names_an_offset_in_a_gap_misleads_nobody(tmp_path: Pa
             assert log.offset_at_time(START_MS + number) == found
 
 
-def test_a_seek_over_a_header_that_is_none_names_its_place(tmp_path: Path) -> None:
+def test_seek_over_an_invalid_header_gives_its_position(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, RECORDS)
         path = tmp_path / f"{0:020d}.log"

@@ -1,4 +1,4 @@
-"""The published high watermark: 16 bytes that another process reads while they are written."""
+"""The published high watermark: 16 bytes that another process may read during a write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seeklog.log.side.watermark import (
 from seeklog.record.crc import crc32c
 
 
-def test_a_watermark_is_a_crc_a_mode_and_an_offset() -> None:
+def test_watermark_is_a_crc_a_mode_and_an_offset() -> None:
     body = struct.pack(">iq", 1, 2**62)
 
     assert encode_watermark(EXPLICIT, 2**62) == struct.pack(">I", crc32c(body)) + body
@@ -30,16 +30,16 @@ def test_a_watermark_is_a_crc_a_mode_and_an_offset() -> None:
 
 @pytest.mark.parametrize("mode", [FOLLOWS_WRITE, EXPLICIT])
 @pytest.mark.parametrize("high_watermark", [0, 1, 2**31, 2**63 - 1])
-def test_a_watermark_comes_back(mode: int, high_watermark: int) -> None:
+def test_watermark_round_trips(mode: int, high_watermark: int) -> None:
     assert decode_watermark(encode_watermark(mode, high_watermark)) == (mode, high_watermark)
 
 
 @pytest.mark.parametrize("size", [*range(SIZE), SIZE + 1])
-def test_a_watermark_of_another_length_is_none(size: int) -> None:
+def test_watermark_of_another_length_is_invalid(size: int) -> None:
     assert decode_watermark((encode_watermark(EXPLICIT, 5) + bytes(10))[:size]) is None
 
 
-def test_a_watermark_with_any_bit_turned_over_is_none() -> None:
+def test_watermark_with_any_flipped_bit_is_invalid() -> None:
     for bit in range(8 * SIZE):
         damaged = bytearray(encode_watermark(EXPLICIT, 5))
         damaged[bit >> 3] ^= 1 << (bit & 7)
@@ -47,8 +47,8 @@ def test_a_watermark_with_any_bit_turned_over_is_none() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, SIZE))
-def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
-    """Unless both have the same bytes on one side, and the torn one is one of them."""
+def test_watermark_torn_between_two_values_is_invalid(cut: int) -> None:
+    """Unless both have the same bytes on one side, so that the torn value equals one of them."""
     old, new = encode_watermark(EXPLICIT, 255), encode_watermark(EXPLICIT, 256)
     torn = new[:cut] + old[cut:]
 
@@ -56,14 +56,14 @@ def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_one_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
+def test_watermark_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
     files = CountingFiles()
     Publisher(files, str(tmp_path), follows_write=False).publish(3, durable=durable)
 
     assert files.diary == [("write", names.WATERMARK), ("sync", names.WATERMARK)][: 1 + durable]
 
 
-def test_what_was_published_is_read(tmp_path: Path) -> None:
+def test_published_watermark_is_read(tmp_path: Path) -> None:
     files = QuickFiles()
     publisher = Publisher(files, str(tmp_path), follows_write=False)
 
@@ -73,7 +73,7 @@ def test_what_was_published_is_read(tmp_path: Path) -> None:
     assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
 
 
-def test_a_disk_that_refuses_a_value_costs_it_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_publish_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = FailingFiles("write")
     publisher = Publisher(files, str(tmp_path), follows_write=False)
     publisher.try_publish(5)
@@ -84,11 +84,11 @@ def test_a_disk_that_refuses_a_value_costs_it_and_is_told(tmp_path: Path, caplog
     assert ["was not published" in what for what in caplog.messages] == [True]
 
 
-def test_where_nothing_was_published_there_is_none(tmp_path: Path) -> None:
+def test_unpublished_watermark_is_none(tmp_path: Path) -> None:
     assert read_watermark(QuickFiles(), str(tmp_path), warn=pytest.fail) is None
 
 
-def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
+def test_torn_watermark_is_read_again(tmp_path: Path) -> None:
     class TearingFiles(QuickFiles):
         looks = 0
 
@@ -104,7 +104,7 @@ def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
     assert files.looks == 3
 
 
-def test_a_value_that_stays_damaged_is_none_and_is_told(tmp_path: Path) -> None:
+def test_damaged_watermark_is_none_and_is_logged(tmp_path: Path) -> None:
     (tmp_path / names.WATERMARK).write_bytes(bytes(15) + b"x")
     told: list[str] = []
 

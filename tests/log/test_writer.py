@@ -44,11 +44,11 @@ def batch_counts(log: Log) -> list[int]:
     return [batch.record_count for batch in log.read_batches(0)]
 
 
-# ---------------------------------------------------------------- when a batch goes
+# ---------------------------------------------------------------- when a batch is sent
 
 
 def test_records_gather_until_a_batch_is_full(log: Log) -> None:
-    """A record of 900 bytes is bounded by 926, so a batch of 2,000 holds two."""
+    """The bound of a record of 900 bytes is 926, so a batch of 2,000 has room for two."""
     with LogWriter(log, batch_bytes=2000, linger_ms=NEVER_MS) as writer:
         futures = [writer.append(bytes(900)) for _ in range(5)]
         for future in futures[:4]:
@@ -60,7 +60,7 @@ def test_records_gather_until_a_batch_is_full(log: Log) -> None:
     assert [future.result(0) for future in futures] == [0, 1, 2, 3, 4]
 
 
-def test_a_batch_that_is_not_full_goes_when_its_oldest_record_has_lingered(tmp_path: Path) -> None:
+def test_partial_batch_is_sent_after_linger(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock) as log, LogWriter(log, linger_ms=50) as writer:
         first = writer.append(b"a")
@@ -73,7 +73,7 @@ def test_a_batch_that_is_not_full_goes_when_its_oldest_record_has_lingered(tmp_p
         assert batch_counts(log) == [2]
 
 
-def test_without_linger_a_record_goes_at_once(log: Log) -> None:
+def test_record_is_sent_at_once_without_linger(log: Log) -> None:
     with LogWriter(log, linger_ms=0) as writer:
         for expected in range(3):
             assert writer.append(b"v").result(PATIENCE_S) == expected
@@ -81,7 +81,7 @@ def test_without_linger_a_record_goes_at_once(log: Log) -> None:
     assert batch_counts(log) == [1, 1, 1]
 
 
-def test_a_flush_sends_what_has_gathered_and_waits_for_it(log: Log) -> None:
+def test_flush_sends_buffered_records_and_waits_for_them(log: Log) -> None:
     with LogWriter(log, linger_ms=NEVER_MS) as writer:
         futures = [writer.append(b"%d" % n) for n in range(3)]
         assert log.log_end_offset == 0
@@ -92,7 +92,7 @@ def test_a_flush_sends_what_has_gathered_and_waits_for_it(log: Log) -> None:
         writer.flush()
 
 
-def test_a_close_sends_what_has_gathered(log: Log) -> None:
+def test_close_sends_buffered_records(log: Log) -> None:
     writer = LogWriter(log, linger_ms=NEVER_MS)
     future = writer.append(b"v")
     writer.close()
@@ -102,7 +102,7 @@ def test_a_close_sends_what_has_gathered(log: Log) -> None:
     assert log.append(b"the log is still open") == 1
 
 
-def test_records_keep_the_order_in_which_one_thread_gave_them(log: Log) -> None:
+def test_records_of_one_thread_keep_their_order(log: Log) -> None:
     with LogWriter(log, batch_bytes=500, linger_ms=0) as writer:
         futures = [writer.append(b"%d" % n) for n in range(500)]
 
@@ -110,7 +110,7 @@ def test_records_keep_the_order_in_which_one_thread_gave_them(log: Log) -> None:
     assert values(log.scan()) == [b"%d" % n for n in range(500)]
 
 
-def test_any_number_of_threads_may_append(log: Log) -> None:
+def test_many_threads_may_append(log: Log) -> None:
     def append(name: int) -> list[int]:
         return [future.result(PATIENCE_S) for future in [writer.append(b"%d %d" % (name, n)) for n in range(50)]]
 
@@ -125,7 +125,7 @@ def test_any_number_of_threads_may_append(log: Log) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed_as_the_log_says_and_hold_everything(tmp_path: Path, codec: str) -> None:
+def test_batches_are_compressed_by_the_config_of_the_log(tmp_path: Path, codec: str) -> None:
     with open_log(tmp_path, compression_type=codec) as log:
         with LogWriter(log, linger_ms=NEVER_MS) as writer:
             writer.append(b"v", key=b"k", headers=[("h", None)], timestamp_ms=5)
@@ -138,7 +138,7 @@ def test_batches_are_compressed_as_the_log_says_and_hold_everything(tmp_path: Pa
         assert [batch.codec for batch in log.read_batches(0)] == [codec]
 
 
-def test_a_record_is_stamped_when_it_is_given_not_when_it_is_written(tmp_path: Path) -> None:
+def test_record_is_stamped_at_append_not_at_write(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock) as log:
         with LogWriter(log, linger_ms=NEVER_MS) as writer:
@@ -153,7 +153,7 @@ def test_a_record_is_stamped_when_it_is_given_not_when_it_is_written(tmp_path: P
 # ---------------------------------------------------------------- sizes
 
 
-def test_a_record_larger_than_a_batch_goes_alone(log: Log) -> None:
+def test_record_larger_than_a_batch_is_sent_alone(log: Log) -> None:
     with LogWriter(log, batch_bytes=100, linger_ms=NEVER_MS) as writer:
         for size in (10, 5000, 10):
             writer.append(bytes(size))
@@ -161,7 +161,7 @@ def test_a_record_larger_than_a_batch_goes_alone(log: Log) -> None:
     assert batch_counts(log) == [1, 1, 1]
 
 
-def test_a_batch_never_grows_past_what_the_log_takes(tmp_path: Path) -> None:
+def test_batch_never_exceeds_max_message_bytes(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=400, segment_bytes=300) as log:
         with LogWriter(log, batch_bytes=10**6, linger_ms=NEVER_MS) as writer:
             futures = [writer.append(bytes(50)) for _ in range(20)]
@@ -170,8 +170,8 @@ def test_a_batch_never_grows_past_what_the_log_takes(tmp_path: Path) -> None:
         assert all(batch.header.size <= 300 for batch in log.read_batches(0))
 
 
-def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
-    """No batch has room for it, so it is in one of its own."""
+def test_too_large_record_fails_alone(tmp_path: Path) -> None:
+    """No batch has room for it, so it gets its own."""
     with open_log(tmp_path, max_message_bytes=1000) as log:
         with LogWriter(log, batch_bytes=1000, linger_ms=NEVER_MS) as writer:
             futures = [writer.append(bytes(size)) for size in (10, 20, 2000, 30)]
@@ -183,13 +183,13 @@ def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
         assert [len(value or b"") for value in values(log.scan())] == [10, 20, 30]
 
 
-def test_a_batch_that_turns_out_too_large_is_split(tmp_path: Path) -> None:
-    """Random bytes do not shrink: gzip adds some to every 16 KiB, more than a record takes less than its bound."""
+def test_batch_too_large_after_compression_is_split(tmp_path: Path) -> None:
+    """Random bytes do not shrink: gzip adds some to every 16 KiB, more than the bound of a record exceeds its size."""
     largest = 200_000
     size = (largest - HEADER_BYTES) // 2 - (record_bound(Record(bytes(largest // 2))) - largest // 2)
     with open_log(tmp_path, max_message_bytes=largest, compression_type="gzip") as log:
         with LogWriter(log, batch_bytes=largest, linger_ms=NEVER_MS) as writer:
-            assert 2 * record_bound(Record(bytes(size))) + HEADER_BYTES <= largest  # two are put together
+            assert 2 * record_bound(Record(bytes(size))) + HEADER_BYTES <= largest  # two are put in one batch
             futures = [writer.append(os.urandom(size)) for _ in range(6)]
 
         assert [future.result(0) for future in futures] == list(range(6))
@@ -200,7 +200,7 @@ def test_a_batch_that_turns_out_too_large_is_split(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- futures
 
 
-def test_a_future_tells_when_it_is_done(tmp_path: Path) -> None:
+def test_future_reports_when_it_is_done(tmp_path: Path) -> None:
     with open_log(tmp_path) as log, LogWriter(log, linger_ms=NEVER_MS) as writer:
         future = writer.append(b"v")
 
@@ -223,7 +223,7 @@ def test_many_threads_may_wait_for_one_future(log: Log) -> None:
         assert [each.result(PATIENCE_S) for each in waiting] == [0] * 8
 
 
-def test_a_callback_is_called_once_with_its_future(log: Log) -> None:
+def test_callback_is_called_once_with_its_future(log: Log) -> None:
     called: list[int] = []
     with LogWriter(log, linger_ms=NEVER_MS) as writer:
         futures = [writer.append(b"v") for _ in range(3)]
@@ -236,7 +236,7 @@ def test_a_callback_is_called_once_with_its_future(log: Log) -> None:
     assert called == [0, 1, 2, 101]
 
 
-def test_a_callback_that_fails_hurts_nobody(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_is_logged(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     called: list[int] = []
     with LogWriter(log, linger_ms=NEVER_MS) as writer:
         futures = [writer.append(b"v") for _ in range(2)]
@@ -249,7 +249,7 @@ def test_a_callback_that_fails_hurts_nobody(log: Log, caplog: pytest.LogCaptureF
     assert any("callback" in record.message for record in caplog.records)
 
 
-def test_a_callback_may_append(log: Log) -> None:
+def test_callback_may_append(log: Log) -> None:
     chained: list[Any] = []
     with LogWriter(log, linger_ms=0) as writer:
         writer.append(b"first").add_done_callback(lambda done: chained.append(writer.append(b"second")))
@@ -258,7 +258,7 @@ def test_a_callback_may_append(log: Log) -> None:
         assert chained[0].result(PATIENCE_S) == 1
 
 
-# ---------------------------------------------------------------- what is refused at once
+# ---------------------------------------------------------------- refusals at append
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_callback_may_append(log: Log) -> None:
     ],
     ids=repr,
 )
-def test_what_is_wrong_with_a_record_is_raised_where_it_is_given(log: Log, words: dict[str, Any]) -> None:
+def test_invalid_record_is_refused_at_append(log: Log, words: dict[str, Any]) -> None:
     with LogWriter(log, linger_ms=NEVER_MS) as writer:
         good = writer.append(b"good")
         with pytest.raises(InvalidRecord):
@@ -284,12 +284,12 @@ def test_what_is_wrong_with_a_record_is_raised_where_it_is_given(log: Log, words
 @pytest.mark.parametrize(
     "words", [{"batch_bytes": 0}, {"linger_ms": -1}, {"batch_bytes": 100, "buffer_bytes": 99}], ids=repr
 )
-def test_a_writer_that_cannot_be_is_refused(log: Log, words: dict[str, int]) -> None:
+def test_invalid_writer_settings_are_refused(log: Log, words: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         LogWriter(log, **words)
 
 
-def test_a_closed_writer_takes_no_more(log: Log) -> None:
+def test_closed_writer_refuses_records(log: Log) -> None:
     writer = LogWriter(log)
     writer.close()
 
@@ -300,12 +300,12 @@ def test_a_closed_writer_takes_no_more(log: Log) -> None:
 # ---------------------------------------------------------------- back-pressure
 
 
-def test_an_append_waits_while_the_buffer_is_full(tmp_path: Path) -> None:
+def test_append_waits_while_the_buffer_is_full(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files) as log, ThreadPoolExecutor(1) as pool:
         writer = LogWriter(log, batch_bytes=1000, linger_ms=0, buffer_bytes=3000)
         files.gate.clear()
-        # 926 bytes each: three fill the buffer, whether they are being written or wait.
+        # 926 bytes each: three fill the buffer, whether they are being written or waiting.
         futures = [writer.append(bytes(900)) for _ in range(3)]
         assert files.waiting.acquire(timeout=PATIENCE_S)
         blocked = pool.submit(writer.append, bytes(900))
@@ -318,13 +318,13 @@ def test_an_append_waits_while_the_buffer_is_full(tmp_path: Path) -> None:
         writer.close()
 
 
-def test_a_record_larger_than_the_whole_buffer_is_taken_when_it_is_empty(log: Log) -> None:
+def test_record_larger_than_the_buffer_is_accepted_when_it_is_empty(log: Log) -> None:
     with LogWriter(log, batch_bytes=100, linger_ms=0, buffer_bytes=100) as writer:
         assert [writer.append(bytes(500)).result(PATIENCE_S) for _ in range(3)] == [0, 1, 2]
 
 
 class LateRoom(threading.Condition):
-    """Lets a thread that waited for room go on only when an event has come."""
+    """Lets a thread that waited for room continue only after an event."""
 
     def __init__(self, lock: Any, event: threading.Event) -> None:
         super().__init__(lock)
@@ -340,10 +340,8 @@ class LateRoom(threading.Condition):
         return notified
 
 
-def test_an_append_that_waited_for_room_while_the_writer_was_closed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It must not leave its record with a thread that has ended: nobody would ever settle the future."""
+def test_append_waiting_for_room_is_refused_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record must not be left with a thread that has ended: the future would never be resolved."""
     files, closed = GatedFiles(), threading.Event()
     with open_log(tmp_path, files=files) as log, ThreadPoolExecutor(1) as pool:
         writer = LogWriter(log, batch_bytes=1000, linger_ms=0, buffer_bytes=1000)
@@ -363,7 +361,7 @@ def test_an_append_that_waited_for_room_while_the_writer_was_closed_is_refused(
 # ---------------------------------------------------------------- errors
 
 
-def test_a_failed_write_reaches_every_future_and_the_close(tmp_path: Path) -> None:
+def test_failed_write_reaches_every_future_and_the_close(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     writer = LogWriter(log, linger_ms=NEVER_MS)
@@ -376,7 +374,7 @@ def test_a_failed_write_reaches_every_future_and_the_close(tmp_path: Path) -> No
     log.close()
 
 
-def test_after_a_failure_an_append_raises_it(tmp_path: Path) -> None:
+def test_append_after_a_failure_raises_it(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     writer = LogWriter(log, linger_ms=0)
@@ -390,7 +388,7 @@ def test_after_a_failure_an_append_raises_it(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_failure_wakes_an_append_that_waits_for_room(tmp_path: Path) -> None:
+def test_failure_wakes_an_append_waiting_for_room(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     with ThreadPoolExecutor(1) as pool:
@@ -408,8 +406,8 @@ def test_a_failure_wakes_an_append_that_waits_for_room(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(tmp_path: Path) -> None:
-    """What gathers behind the batch that failed is still there; it fails in its turn, and nothing of it is written."""
+def test_failure_reaches_an_append_that_still_has_no_room(tmp_path: Path) -> None:
+    """Records gathered after the failed batch are still buffered; they fail in turn, and none of them is written."""
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     with ThreadPoolExecutor(1) as pool:
@@ -433,7 +431,7 @@ def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(t
     log.close()
 
 
-def test_what_nobody_expects_stops_the_writer_and_is_in_its_error(tmp_path: Path) -> None:
+def test_unexpected_error_stops_the_writer_and_is_its_cause(tmp_path: Path) -> None:
     class OutOfMemory(CountingFiles):
         def write(self, handle: int, data: Buffer, position: int) -> None:
             if self._paths[handle].endswith(".log"):
@@ -452,7 +450,7 @@ def test_what_nobody_expects_stops_the_writer_and_is_in_its_error(tmp_path: Path
         assert log.log_end_offset == 0
 
 
-def test_a_full_disk_fails_its_records_and_the_writer_goes_on(tmp_path: Path) -> None:
+def test_full_disk_fails_its_records_but_not_the_writer(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files) as log, LogWriter(log, linger_ms=0) as writer:
         files.write_errors[""] = errno.ENOSPC
@@ -463,7 +461,7 @@ def test_a_full_disk_fails_its_records_and_the_writer_goes_on(tmp_path: Path) ->
         assert values(log.scan()) == [b"room"]
 
 
-def test_a_log_that_is_closed_under_its_writer_fails_its_records(tmp_path: Path) -> None:
+def test_closing_the_log_fails_the_records_of_its_writer(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     writer = LogWriter(log, linger_ms=NEVER_MS)
     future = writer.append(b"v")
@@ -479,7 +477,7 @@ def test_a_log_that_is_closed_under_its_writer_fails_its_records(tmp_path: Path)
 # ---------------------------------------------------------------- durability
 
 
-def test_with_flush_batch_a_future_is_settled_only_after_its_sync(tmp_path: Path) -> None:
+def test_flush_batch_resolves_a_future_only_after_its_sync(tmp_path: Path) -> None:
     files = GatedFiles()
     seen: list[tuple[int, int]] = []
     with open_log(tmp_path, files=files, flush="batch") as log, LogWriter(log, linger_ms=NEVER_MS) as writer:
@@ -492,7 +490,7 @@ def test_with_flush_batch_a_future_is_settled_only_after_its_sync(tmp_path: Path
     assert all(recovery_point > offset for offset, recovery_point in seen)
 
 
-def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path) -> None:
+def test_flush_batch_syncs_all_ready_batches_at_once(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:
         with LogWriter(log, batch_bytes=1000, linger_ms=0) as writer:
@@ -505,12 +503,12 @@ def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path
             for future in futures:
                 future.result(PATIENCE_S)
 
-        # One for the batch that was under way, one for the nineteen full ones, one for the last.
+        # One for the batch in progress, one for the nineteen full ones, one for the last.
         assert files.count("sync") - before <= 3
         assert offsets(log.scan()) == list(range(21))
 
 
-def test_with_flush_batch_a_failed_sync_fails_every_future_that_waited(tmp_path: Path) -> None:
+def test_flush_batch_failed_sync_fails_every_waiting_future(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files, flush="batch")
     writer = LogWriter(log, linger_ms=NEVER_MS)
@@ -524,7 +522,7 @@ def test_with_flush_batch_a_failed_sync_fails_every_future_that_waited(tmp_path:
     log.close()
 
 
-def test_without_flush_batch_a_future_does_not_wait_for_a_sync(tmp_path: Path) -> None:
+def test_future_does_not_wait_for_a_sync_without_flush_batch(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files) as log, LogWriter(log, linger_ms=0) as writer:
         before = files.count("sync")

@@ -260,7 +260,7 @@ def test_a_store_that_is_open_read_only_has_no_producer(store: Store) -> None:
         reader.producer()
 
 
-def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
+def test_too_large_record_fails_alone(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", max_message_bytes=1000) as store:
         store.create_topic("events", partitions=1)
         with store.producer(linger_ms=NEVER_MS) as producer:
@@ -443,7 +443,7 @@ def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> No
         assert len(read(store, "events")) == 20
 
 
-def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path) -> None:
+def test_flush_batch_syncs_all_ready_batches_at_once(tmp_path: Path) -> None:
     files = GatedFiles("/events-0/")
     files.gate.clear()
     with open_store(tmp_path / "store", files=files, flush="batch") as store:

@@ -20,7 +20,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_checkpoint_files_have_kafkas_bytes() -> None:
     assert encode_offsets({B0: 7, A1: 0, A0: 1042}) == b"0\n3\na 0 1042\na 1 0\nb 0 7\n"
     assert encode_offsets({}) == b"0\n0\n"
 
