@@ -250,7 +250,7 @@ def partitions_in(root: Path) -> list[Path]:
 
 
 def hand_over(root: Path, data: Path) -> None:
-    """Put the partitions of a store in the place of a broker's; the ids of the topics stay the broker's."""
+    """Replace a broker's partitions by those of a store; the topics keep the broker's ids."""
     moved = partitions_in(root)
     for source in moved:
         target = data / source.name
@@ -421,7 +421,7 @@ def go_on_with_kafka_python(broker: RealBroker, facts: Facts, group: str, *, cou
         place = f"{m.topic}-{m.partition}"
         assert m.offset == positions[place], (group, place)
         positions[place] += 1
-    # What was read already lies behind the position of the iterator, so the offsets are named.
+    # Records that were read are before the position of the iterator, so the offsets are named.
     reader.commit(
         {kafka.TopicPartition(*split(p)): kafka.OffsetAndMetadata(offset, "py", -1) for p, offset in positions.items()}
     )

@@ -7,7 +7,7 @@ Not part of the tests: it needs a broker's jars, see `kafka_jars.py`. Takes abou
 For each topic, and for a broker that finds its shutdown clean (so that it trusts the indexes) as well as for
 one that does not (so that it rebuilds them):
 
-1. The broker creates the topic and stops. seeklog writes the partition in the place of the empty one, keeping
+1. The broker creates the topic and stops. seeklog replaces the empty partition by its own, keeping
    only `partition.metadata`, which holds the topic's id.
 2. The broker starts. Three clients read everything; one of them also starts at many offsets and asks for
    the offsets of many times; then it appends.
@@ -67,7 +67,7 @@ def log_config(topic: str, **words: Any) -> LogConfig:
 
 
 def write_topic(directory: Path, topic: str) -> list[Row]:
-    """Write a partition with seeklog in the place of an empty one; return its records."""
+    """Replace an empty partition by one that seeklog wrote. Return its records."""
     for path in directory.iterdir():
         if path.name != "partition.metadata":
             path.unlink()

@@ -8,7 +8,7 @@ a version. Takes a minute. seeklog is not imported: nothing here may come from t
     golden/broker/kafka-<version>-clean.tar.gz     the data directory after an orderly shutdown
     golden/broker/kafka-<version>-killed.tar.gz    another one, after SIGKILL: preallocated indexes, stale
                                                    checkpoints, a member in its group, an open transaction
-    golden/broker/kafka-<version>-<stop>.json      what clients were told just before
+    golden/broker/kafka-<version>-<stop>.json      what clients read just before
 
     "partitions": {"<topic>-<partition>": {
         "log_start_offset", "high_watermark", "last_stable_offset"
@@ -17,7 +17,7 @@ a version. Takes a minute. seeklog is not imported: nothing here may come from t
         "times": [timestamp, the offset that the broker found for it, or null]}}
     "groups": {"<group>": {"<topic>-<partition>": [committed offset, metadata]}}
 
-Keys and values are base64; what is longer than LONGEST bytes is told as its size and SHA-256, except
+Keys and values are base64. Values longer than LONGEST bytes are stored as size and SHA-256, except
 in the broker's own topics.
 
     plain        two partitions, several segments; null and empty keys and values, headers, times that go back
@@ -325,7 +325,7 @@ def committed_offsets(broker: RealBroker) -> dict[str, Any]:
     return groups
 
 
-# What is told
+# The description
 
 
 def told(data: bytes | None, *, whole: bool = False) -> Any:

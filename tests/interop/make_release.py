@@ -1,4 +1,4 @@
-"""Make the golden directories of a release in `golden/seeklog/`. What is there is never made anew.
+"""Make the golden directories of a release in `golden/seeklog/`. Existing ones are never overwritten.
 
 Run from the repository's root when a version is released, or when it gets a new kind of file before that:
 

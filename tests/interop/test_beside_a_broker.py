@@ -88,7 +88,7 @@ for _ in range(rounds):
 @pytest.mark.id("index-shrinks-while-read")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("which", ["closed", "active"])
-def test_a_reader_survives_an_index_that_shrinks_while_it_is_read(root: Path, suffix: str, which: str) -> None:
+def test_reader_survives_index_that_shrinks_while_read(root: Path, suffix: str, which: str) -> None:
     """A broker preallocates an index and trims it when it rolls; of a mapped file that ends its readers with SIGBUS."""
     made = make_partition(root)
     base = made.active if which == "active" else made.bases[1]
@@ -136,7 +136,7 @@ class MeteredFiles(PathFiles):
             self.index_bytes += size
 
 
-def test_a_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
+def test_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
     made = make_partition(root, index_bytes=PREALLOCATED)
     files = MeteredFiles()
     with LogReader(root / PLACE, files=files) as log:
@@ -147,7 +147,7 @@ def test_a_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
     assert files.index_bytes <= 8 * (64 << 10)
 
 
-def test_no_index_that_a_broker_may_trim_is_mapped(root: Path) -> None:
+def test_indexes_that_a_broker_trims_are_not_mapped(root: Path) -> None:
     made = make_partition(root)
     files = MeteredFiles()
     with LogReader(root / PLACE, files=files) as log:
@@ -359,7 +359,7 @@ def at_each_step(
 @every_opening
 @every_cleaning
 @every_stride
-def test_an_open_reader_is_right_between_any_two_steps_of_the_cleaner(
+def test_open_reader_is_right_between_any_two_steps_of_the_cleaner(
     root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     """Goal: a reader that had no file open yet."""
@@ -375,7 +375,7 @@ def test_an_open_reader_is_right_between_any_two_steps_of_the_cleaner(
 @every_question
 @every_opening
 @every_cleaning
-def test_a_reader_that_has_files_open_is_right_between_any_two_steps_of_the_cleaner(
+def test_reader_with_open_files_is_right_between_any_steps_of_the_cleaner(
     root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Goal: a reader that had all files and indexes open; the steps are done under it, one at a time."""
@@ -395,7 +395,7 @@ def test_a_reader_that_has_files_open_is_right_between_any_two_steps_of_the_clea
 @every_cleaning
 @every_stride
 @pytest.mark.parametrize("how", ["scan", "scan_reverse", "scan_chunks", "scan_arrow"])
-def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
+def test_running_iteration_continues_across_any_step_of_the_cleaner(
     root: Path, how: str, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     def ask(answers: Answers, steps: Iterator[str]) -> None:
@@ -418,7 +418,7 @@ def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
 @pytest.mark.id("broker-cuts-under-reader")
 @every_opening
 @pytest.mark.parametrize("how", ["scan_chunks", "scan_arrow", "read_batches"])
-def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
+def test_iteration_ends_where_a_broker_truncates_the_log(
     root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A broker that becomes a follower cuts its own end. More than a chunk lies before it, and was read."""
@@ -445,7 +445,7 @@ def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
 
 @every_opening
 @pytest.mark.parametrize("how", ["scan", "scan_arrow"])
-def test_a_scan_goes_on_where_a_broker_has_cut_and_written_again(
+def test_scan_continues_after_a_broker_truncated_and_appended(
     root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It wrote other batches, so that none begins where the next chunk would have."""
@@ -466,7 +466,7 @@ def test_a_scan_goes_on_where_a_broker_has_cut_and_written_again(
 
 
 @every_opening
-def test_what_a_running_broker_cuts_below_its_recovery_point_is_no_loss(root: Path, through: str) -> None:
+def test_truncation_by_a_running_broker_is_not_a_loss(root: Path, through: str) -> None:
     """It writes that point once a minute. Where no broker runs, what is missing below it was lost."""
     made = make_partition(root)
     write_line(root, "recovery-point-offset-checkpoint", PLACE, made.next_offset)
@@ -482,7 +482,7 @@ def test_what_a_running_broker_cuts_below_its_recovery_point_is_no_loss(root: Pa
 @every_question
 @every_cleaning
 @every_stride
-def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(
+def test_store_opened_between_any_two_steps_of_the_cleaner_is_right(
     root: Path, question: Question, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     def ask(answers: Answers, steps: Iterator[str]) -> None:
@@ -493,7 +493,7 @@ def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(
     at_each_step(root, cleaning, Faults(caplog), ask, stride=stride)
 
 
-def test_a_follower_sees_each_record_once_across_the_cleaners_work(root: Path) -> None:
+def test_follower_sees_each_record_once_across_a_cleaning(root: Path) -> None:
     made = make_partition(root)
     with opened(root, "store") as log:
         follower = log.follow(made.next_offset, timeout_ms=5000)
@@ -505,7 +505,7 @@ def test_a_follower_sees_each_record_once_across_the_cleaners_work(root: Path) -
 
 
 @every_opening
-def test_an_open_reader_follows_a_broker_that_rolls(root: Path, through: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_open_reader_follows_a_broker_that_rolls(root: Path, through: str, caplog: pytest.LogCaptureFixture) -> None:
     made = make_partition(root)
     with opened(root, through) as log:
         for turn in range(12):
@@ -522,7 +522,7 @@ def test_an_open_reader_follows_a_broker_that_rolls(root: Path, through: str, ca
 
 
 @every_question
-def test_an_open_reader_is_right_between_any_two_steps_of_a_deletion(
+def test_open_reader_is_right_between_any_two_steps_of_a_deletion(
     root: Path, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A broker raises the start in memory, deletes the segments below, and writes its checkpoint in a minute."""
@@ -543,9 +543,7 @@ def test_an_open_reader_is_right_between_any_two_steps_of_a_deletion(
 
 
 @pytest.mark.parametrize("verb", ["verify", "ls"])
-def test_the_command_finds_no_damage_in_the_middle_of_the_cleaners_work(
-    root: Path, verb: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_verify_finds_no_damage_during_a_cleaning(root: Path, verb: str, caplog: pytest.LogCaptureFixture) -> None:
     """Goal: at the steps after which names and sizes do not fit together; a process for each is too long for all."""
     made = make_partition(root)
     faults = Faults(caplog)
@@ -576,7 +574,7 @@ def cuts(made: BrokerPartition) -> None:
     (deletes, "2 segments were"),
     (cuts, "3 segments were"),
 ], ids=lambda each: getattr(each, "__name__", ""))  # fmt: skip
-def test_what_a_broker_does_during_an_inspection_is_no_damage(
+def test_changes_by_a_broker_during_an_inspection_are_not_damage(
     root: Path, work: Callable[[BrokerPartition], None], told: str | None
 ) -> None:
     """Goal: the segments that it has replaced or taken away are left out, and the caller learns of it."""
@@ -597,7 +595,7 @@ def test_what_a_broker_does_during_an_inspection_is_no_damage(
 @every_opening
 @pytest.mark.parametrize("is_used", [False, True], ids=["fresh", "used"])
 @pytest.mark.parametrize("question", QUESTIONS[:4], ids=lambda question: question.__name__)
-def test_a_topic_that_is_deleted_under_an_open_log_is_not_found(
+def test_topic_deleted_under_an_open_log_is_not_found(
     root: Path, through: str, is_used: bool, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Goal: the answers of a log that has been open for long."""
@@ -615,7 +613,7 @@ def test_a_topic_that_is_deleted_under_an_open_log_is_not_found(
     assert complaints(caplog) == []
 
 
-def test_a_topic_that_is_deleted_under_an_open_store_is_not_found(root: Path) -> None:
+def test_topic_deleted_under_an_open_store_is_not_found(root: Path) -> None:
     made = make_partition(root)
     BrokerPartition.create(root / "other-0").stop(root, clean=False)
     with open_store(root, read_only=True) as store:
@@ -626,7 +624,7 @@ def test_a_topic_that_is_deleted_under_an_open_store_is_not_found(root: Path) ->
         assert store.topics() == ["other"]
 
 
-def test_a_topic_that_is_created_again_under_an_open_store_is_the_new_one(root: Path) -> None:
+def test_topic_recreated_under_an_open_store_is_the_new_one(root: Path) -> None:
     make_partition(root)
     with open_store(root, read_only=True) as store:
         assert store.log("orders", 0).high_watermark > 5
@@ -638,9 +636,7 @@ def test_a_topic_that_is_created_again_under_an_open_store_is_the_new_one(root: 
 
 @pytest.mark.parametrize("kind", ["stray", "future"])
 @pytest.mark.parametrize("read_only", [True, False], ids=["reading", "writing"])
-def test_a_directory_that_a_broker_has_put_aside_is_no_topic_and_is_left_alone(
-    root: Path, kind: str, read_only: bool
-) -> None:
+def test_stray_directory_of_a_broker_is_not_a_topic(root: Path, kind: str, read_only: bool) -> None:
     made = make_partition(root)
     aside = root / f"late-3.{UNIQUE}-{kind}"
     shutil.copytree(root / PLACE, aside)
@@ -652,7 +648,7 @@ def test_a_directory_that_a_broker_has_put_aside_is_no_topic_and_is_left_alone(
 
 
 @pytest.mark.parametrize("kind", ["stray", "future"])
-def test_ls_names_a_directory_that_a_broker_has_put_aside(root: Path, kind: str) -> None:
+def test_ls_names_a_stray_directory_of_a_broker(root: Path, kind: str) -> None:
     make_partition(root)
     aside = root / f"late-3.{UNIQUE}-{kind}"
     shutil.copytree(root / PLACE, aside)
@@ -665,7 +661,7 @@ def test_ls_names_a_directory_that_a_broker_has_put_aside(root: Path, kind: str)
 # ---------------------------------------------------------------- the start that a broker raises
 
 
-def test_an_open_store_follows_a_start_that_the_brokers_checkpoint_raises(root: Path) -> None:
+def test_open_store_follows_start_offset_raised_by_a_broker(root: Path) -> None:
     """DeleteRecords into the middle of a segment: no file of the partition tells it."""
     made = make_partition(root)
     start = made.segments[made.bases[1]][2].last_offset
@@ -683,7 +679,7 @@ def test_an_open_store_follows_a_start_that_the_brokers_checkpoint_raises(root: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_adopted_topic_of_offsets_stays_compacted(tmp_path: Path, name: str) -> None:
+def test_adopted_offsets_topic_stays_compacted(tmp_path: Path, name: str) -> None:
     """With Kafka's default, deletion, a group would lose its offsets when their records are old."""
     unpack(tmp_path)
     for read_only in (True, False):
@@ -700,7 +696,7 @@ def contents(root: Path) -> dict[str, bytes | str]:
 
 
 @pytest.mark.parametrize("has_catalog", [False, True], ids=["a broker's directory", "a store"])
-def test_a_log_is_not_opened_for_writing_while_a_broker_runs_on_its_root(root: Path, has_catalog: bool) -> None:
+def test_log_is_not_opened_for_writing_while_a_broker_runs(root: Path, has_catalog: bool) -> None:
     make_partition(root)
     if has_catalog:
         with open_store(root):
@@ -721,7 +717,7 @@ def test_no_broker_can_start_while_a_log_in_its_root_is_open_for_writing(root: P
         assert broker.got_it
 
 
-def test_a_log_that_fails_to_open_lets_the_lock_of_the_root_go(root: Path) -> None:
+def test_log_that_fails_to_open_releases_the_lock_of_the_root(root: Path) -> None:
     make_partition(root)
     with Log(root / PLACE), pytest.raises(LogLocked):
         Log(root / PLACE)
@@ -730,7 +726,7 @@ def test_a_log_that_fails_to_open_lets_the_lock_of_the_root_go(root: Path) -> No
 
 
 @pytest.mark.parametrize("closes_first", ["log", "store"])
-def test_a_log_may_be_open_for_writing_beside_a_store_on_its_root(root: Path, closes_first: str) -> None:
+def test_log_may_be_open_for_writing_beside_its_store(root: Path, closes_first: str) -> None:
     """Also in one process, where a lock of POSIX goes with the first handle that is closed."""
     make_partition(root)
     other = BrokerPartition.create(root / "other-0")
@@ -752,7 +748,7 @@ def test_a_log_may_be_open_for_writing_beside_a_store_on_its_root(root: Path, cl
         assert values_of(reader, "other")[-1] == b"by the store"
 
 
-def test_a_log_may_be_open_for_writing_beside_a_store_of_another_process(root: Path) -> None:
+def test_log_may_be_open_for_writing_beside_a_store_in_another_process(root: Path) -> None:
     make_partition(root)
     hold = "import seeklog, sys; s = seeklog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read(); s.close()"
     command = [sys.executable, "-c", hold, str(root)]
@@ -765,13 +761,13 @@ def test_a_log_may_be_open_for_writing_beside_a_store_of_another_process(root: P
     assert other.returncode == 0
 
 
-def test_a_reader_of_one_partition_does_not_keep_a_broker_from_starting(root: Path) -> None:
+def test_reader_of_one_partition_does_not_stop_a_broker_from_starting(root: Path) -> None:
     make_partition(root)
     with LogReader(root / PLACE), Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
 
 
-def test_a_log_that_lies_in_no_store_asks_for_no_other_lock(tmp_path: Path) -> None:
+def test_log_outside_a_store_takes_only_its_own_lock(tmp_path: Path) -> None:
     with Log(tmp_path / "alone-0") as log:
         log.append(b"x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone-0"]

@@ -260,7 +260,7 @@ def partition(tmp_path: Path) -> Path:
 
 @versions
 @stops
-def test_it_opens_and_reads(version: str, stop: str, partition: Path) -> None:
+def test_brokers_directory_opens_and_reads(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop=stop)
 
@@ -312,7 +312,7 @@ def test_reading_only_changes_nothing(version: str, stop: str, partition: Path) 
 
 
 @versions
-def test_a_batch_cut_short_by_the_crash_is_cut_off_and_kept(version: str, partition: Path) -> None:
+def test_batch_torn_by_the_crash_is_cut_and_kept(version: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop="crash")
     active = broker.segments[-1]
@@ -331,7 +331,7 @@ def test_a_batch_cut_short_by_the_crash_is_cut_off_and_kept(version: str, partit
 
 
 @versions
-def test_preallocated_zeros_at_the_end_of_the_log_are_cut_off(version: str, partition: Path) -> None:
+def test_preallocated_zeros_at_the_end_of_the_log_are_cut(version: str, partition: Path) -> None:
     """Goal: with `log.preallocate`, or after a power loss that grew the file alone."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
@@ -347,7 +347,7 @@ def test_preallocated_zeros_at_the_end_of_the_log_are_cut_off(version: str, part
 
 @versions
 @stops
-def test_what_is_appended_follows_on_and_keeps_kafkas_rules(version: str, stop: str, partition: Path) -> None:
+def test_appended_records_follow_and_keep_kafkas_rules(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop=stop)
     before = contents(partition)
@@ -380,7 +380,7 @@ def append_some(partition: Path, *, first_offset: int) -> list[Row]:
 
 @versions
 @stops
-def test_a_new_leader_epoch_follows_the_brokers(version: str, stop: str, partition: Path) -> None:
+def test_new_leader_epoch_follows_the_brokers(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop=stop)
 
@@ -403,7 +403,7 @@ def test_a_new_leader_epoch_follows_the_brokers(version: str, stop: str, partiti
 
 @versions
 @stops
-def test_files_being_deleted_or_cleaned_are_cleared_away(version: str, stop: str, partition: Path) -> None:
+def test_files_of_deletions_and_cleanings_are_removed(version: str, stop: str, partition: Path) -> None:
     """Goal: a crash in the middle of retention and of compaction before its swap."""
     broker = make_broker(version)
     broker.write(partition, stop=stop)
@@ -446,7 +446,7 @@ def compacted(segment: BrokerSegment, rows: list[Row], *, version: str) -> tuple
 
 
 @versions
-def test_a_finished_swap_replaces_its_segment(version: str, partition: Path) -> None:
+def test_finished_swap_replaces_its_segment(version: str, partition: Path) -> None:
     """Goal: a crash after the cleaned files were renamed to .swap; they are whole and win."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
@@ -467,7 +467,7 @@ def test_a_finished_swap_replaces_its_segment(version: str, partition: Path) -> 
 
 
 @versions
-def test_a_swap_that_merges_segments_replaces_them_all(version: str, partition: Path) -> None:
+def test_swap_that_merges_segments_replaces_all_of_them(version: str, partition: Path) -> None:
     """Goal: the cleaner puts small segments together; what they held must not be read twice."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
@@ -487,7 +487,7 @@ def test_a_swap_that_merges_segments_replaces_them_all(version: str, partition: 
 
 
 @versions
-def test_a_swap_at_or_behind_an_unfinished_cleaning_is_dropped(version: str, partition: Path) -> None:
+def test_swap_at_or_after_an_unfinished_cleaning_is_removed(version: str, partition: Path) -> None:
     """Goal: a split of one segment into several was renaming them, the last one first."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
@@ -502,7 +502,7 @@ def test_a_swap_at_or_behind_an_unfinished_cleaning_is_dropped(version: str, par
 
 @versions
 @stops
-def test_a_compacted_segment_is_read_over_its_gaps(version: str, stop: str, partition: Path) -> None:
+def test_compacted_segment_is_read_across_its_gaps(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     cleaned, kept = compacted(broker.segments[0], broker.rows, version=version)
     first_end = broker.segments[1].base_offset
@@ -522,10 +522,10 @@ def test_a_compacted_segment_is_read_over_its_gaps(version: str, stop: str, part
 @versions
 @stops
 @pytest.mark.parametrize("lost", ["first", "last"])
-def test_a_segment_that_compaction_took_whole_batches_from_is_read_on(
+def test_segment_without_batches_that_compaction_removed_is_read(
     version: str, stop: str, lost: str, partition: Path
 ) -> None:
-    """Goal: offsets are missing between two segments, or at the start of one; that is no damage here."""
+    """Goal: missing offsets between two segments, or at the start of one, are not damage here."""
     broker = make_broker(version)
     first_end = broker.segments[1].base_offset
     batches = split(broker.segments[0].log)
@@ -557,9 +557,7 @@ def test_a_segment_that_compaction_took_whole_batches_from_is_read_on(
 
 @versions
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_swap_whose_original_is_already_gone_is_not_overlooked(
-    version: str, read_only: bool, partition: Path
-) -> None:
+def test_swap_whose_original_is_already_removed_is_completed(version: str, read_only: bool, partition: Path) -> None:
     """Goal: the cleaner renames the originals to .deleted before it gives the swap its name."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
@@ -578,7 +576,7 @@ def test_a_swap_whose_original_is_already_gone_is_not_overlooked(
 
 @versions
 @stops
-def test_the_last_record_is_found_behind_a_marker_and_an_empty_batch(version: str, stop: str, partition: Path) -> None:
+def test_last_record_is_found_before_a_marker_and_an_empty_batch(version: str, stop: str, partition: Path) -> None:
     """Goal: the end of the log may be batches that have offsets and no records."""
     broker = make_broker(version)
     broker.append_transaction(leader_epoch=9)
@@ -600,7 +598,7 @@ def test_the_last_record_is_found_behind_a_marker_and_an_empty_batch(version: st
 
 @versions
 @pytest.mark.parametrize("missing", [".index", ".timeindex"])
-def test_a_missing_index_is_made_again(version: str, missing: str, partition: Path) -> None:
+def test_missing_index_is_rebuilt(version: str, missing: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop="clean")
     for path in partition.glob(f"*{missing}"):
@@ -614,7 +612,7 @@ def test_a_missing_index_is_made_again(version: str, missing: str, partition: Pa
 
 
 @versions
-def test_an_index_without_its_log_is_removed(version: str, partition: Path) -> None:
+def test_index_without_its_log_is_removed(version: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop="clean")
     stray = partition / f"{broker.next_offset + 1000:020d}.index"
@@ -627,7 +625,7 @@ def test_an_index_without_its_log_is_removed(version: str, partition: Path) -> N
 
 
 @stops
-def test_a_partition_whose_beginning_was_deleted_starts_later(stop: str, partition: Path) -> None:
+def test_partition_with_deleted_beginning_starts_later(stop: str, partition: Path) -> None:
     """Goal: retention took the first segments; the first file name is the log's start."""
     broker = make_broker("4.x")
     del broker.segments[0]
@@ -640,7 +638,7 @@ def test_a_partition_whose_beginning_was_deleted_starts_later(stop: str, partiti
         assert rows_of(log.scan()) == broker.rows
 
 
-def test_an_empty_partition_of_a_broker_takes_its_first_record(partition: Path) -> None:
+def test_empty_partition_of_a_broker_takes_its_first_record(partition: Path) -> None:
     """Goal: what a broker leaves right after it made a topic: an empty log, and indexes full of zeros."""
     partition.mkdir()
     for kind, size in ((".log", 0), (".index", INDEX_BYTES), (".timeindex", INDEX_BYTES // 12 * 12)):

@@ -77,7 +77,7 @@ def test_appended_batches_are_read_back_identical(name: str, tmp_path: Path) -> 
 
 
 @golden
-def test_appended_batches_outlive_a_reopen(name: str, tmp_path: Path) -> None:
+def test_appended_batches_survive_a_reopen(name: str, tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append(b"ahead")
         log.append_batches(raw_bytes(name))
@@ -89,7 +89,7 @@ def test_appended_batches_outlive_a_reopen(name: str, tmp_path: Path) -> None:
 
 
 @golden
-def test_every_offset_inside_is_a_place_to_start(name: str, tmp_path: Path) -> None:
+def test_reading_starts_at_every_offset_of_a_batch(name: str, tmp_path: Path) -> None:
     """Goal: a compacted batch has offsets without a record; reading from there gives the next one."""
     expected = expected_records(name, base_offset=1)
     with open_log(tmp_path) as log:
@@ -101,7 +101,7 @@ def test_every_offset_inside_is_a_place_to_start(name: str, tmp_path: Path) -> N
             assert found == facts([record for record in expected if record.offset >= start][:3])
 
 
-def test_a_file_of_all_batches_is_one_log(tmp_path: Path) -> None:
+def test_all_batches_in_one_file_are_one_log(tmp_path: Path) -> None:
     """Goal: batches of every writer and codec stand side by side in one segment."""
     # A delta near 2**31 would need a segment of its own.
     names = [name for name in NAMES if "largest-delta" not in name]

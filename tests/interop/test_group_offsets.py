@@ -177,7 +177,7 @@ def commit(store: Store, group: str, offsets: dict[TopicPartition, Any]) -> None
 
 
 @peers
-def test_offsets_are_decoded_by_others(store: Store, peer: Peer) -> None:
+def test_other_clients_decode_offsets(store: Store, peer: Peer) -> None:
     commit(store, "fraud", {ZERO: 7, ONE: (50, "checked ✓")})
     commit(store, "ü🔑", {TWO: 0})
     commit(store, "fraud", {ZERO: 8})
@@ -197,7 +197,7 @@ def members_of(peer: Peer, value: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]
 
 
 @peers
-def test_members_are_decoded_by_others(store: Store, peer: Peer) -> None:
+def test_other_clients_decode_members(store: Store, peer: Peer) -> None:
     clock: Any = store._clock
     consumers: list[Consumer] = [
         store.consumer(["events"], group="fraud", client_id=name, max_poll_interval_ms=6000) for name in ("a", "b")
@@ -225,7 +225,7 @@ def test_members_are_decoded_by_others(store: Store, peer: Peer) -> None:
         assert decoded(peer.assignment.SCHEMA, assignment)[0] == 0
 
 
-def test_subscriptions_are_decoded_by_kafka_python_s_generated_protocol(store: Store) -> None:
+def test_kafka_python_decodes_subscriptions(store: Store) -> None:
     """kafka-python's newer classes are generated from Kafka's own message definitions."""
     peer = PEERS["kafka-python"]
     with store.consumer(["events"], group="fraud") as consumer:
@@ -240,7 +240,7 @@ def test_subscriptions_are_decoded_by_kafka_python_s_generated_protocol(store: S
 
 
 @peers
-def test_a_group_that_all_have_left_is_empty(store: Store, peer: Peer) -> None:
+def test_group_without_members_is_empty(store: Store, peer: Peer) -> None:
     with store.consumer(["events"], group="fraud", enable_auto_commit=False):
         pass
     (first, _), (last, value) = records_of(peer, store)
@@ -249,7 +249,7 @@ def test_a_group_that_all_have_left_is_empty(store: Store, peer: Peer) -> None:
 
 
 @peers
-def test_what_is_deleted_is_a_tombstone(store: Store, peer: Peer) -> None:
+def test_deleted_offset_is_a_tombstone(store: Store, peer: Peer) -> None:
     commit(store, "fraud", {ZERO: 7, ONE: 8})
     with store.consumer(["events"], group="fraud", enable_auto_commit=False):
         pass
@@ -262,7 +262,7 @@ def test_what_is_deleted_is_a_tombstone(store: Store, peer: Peer) -> None:
 
 
 @peers
-def test_what_others_encode_is_read(store: Store, peer: Peer) -> None:
+def test_offsets_encoded_by_other_clients_are_read(store: Store, peer: Peer) -> None:
     commit(store, "fraud", {ZERO: 1})
     subscription = peer.subscription(0, ["events"], b"")
     assignment = peer.assignment(0, [("events", [0, 2])], b"")
@@ -302,7 +302,7 @@ real_brokers = pytest.mark.parametrize("broker", sorted(path.stem for path in BR
 
 
 def told_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition, int]]:
-    """Return what the broker's own clients were told of its groups."""
+    """Return what the broker's own clients reported of its groups."""
     (name,) = (value for key, value in request.node.callspec.params.items() if key == "broker")
     groups = json.loads((BROKERS / f"{name}.json").read_text())["groups"]
     return {
@@ -316,7 +316,7 @@ def told_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition
 
 
 @real_brokers
-def test_the_groups_of_a_real_broker_are_read(
+def test_groups_of_a_real_broker_are_read(
     broker: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_store(broker, read_only=True, background=False) as store:
@@ -328,7 +328,7 @@ def test_the_groups_of_a_real_broker_are_read(
 
 
 @real_brokers
-def test_a_group_of_a_real_broker_is_read_on(broker: Path, request: pytest.FixtureRequest) -> None:
+def test_consumer_continues_a_group_of_a_real_broker(broker: Path, request: pytest.FixtureRequest) -> None:
     """Goal: a consumer of seeklog begins where the broker's stopped, and others read what it commits."""
     told = told_groups(request)["fraud"]
     config = LogConfig(flush="os", retention_ms=-1)

@@ -197,7 +197,7 @@ def stray(root: Path) -> list[str]:
 
 
 @pytest.mark.id("handover-broker-starts")
-def test_all_of_a_store_is_there_in_a_broker_that_starts_on_it(
+def test_broker_that_starts_on_a_store_has_all_of_it(
     broker: HandedOver, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = rows_in(root)
@@ -218,7 +218,7 @@ def test_all_of_a_store_is_there_in_a_broker_that_starts_on_it(
     assert stray(root) == []
 
 
-def test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again(
+def test_store_returns_with_the_brokers_changes_and_goes_back(
     broker: HandedOver, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hand_over(broker, capfd)
@@ -307,7 +307,7 @@ def tool(broker: RealBroker, command: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.id("handover-into-a-cluster")
-def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
+def test_store_is_copied_into_a_cluster_with_its_epochs(
     jars: Jars, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with seeklog.open(root, background=False) as store, store.writer("payments", 0) as log:

@@ -52,7 +52,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 @pytest.mark.id("live-broker-readers")
-def test_readers_beside_a_broker_are_right_and_are_not_alarmed(broker: RealBroker, tmp_path: Path) -> None:
+def test_readers_beside_a_broker_are_right_without_warnings(broker: RealBroker, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     traffic = Traffic(broker, ledger)
     readers = Readers(broker.data, tmp_path, tmp_path / "ledger")
@@ -76,7 +76,7 @@ def test_readers_beside_a_broker_are_right_and_are_not_alarmed(broker: RealBroke
     assert found.counts["verify"] > 0
 
 
-def test_a_reader_follows_deleted_records_within_a_second_of_the_brokers_checkpoint(broker: RealBroker) -> None:
+def test_reader_follows_a_deletion_soon_after_the_brokers_checkpoint(broker: RealBroker) -> None:
     admin = AdminClient(config(broker))
     create(admin, "trimmed", 1)
     produce(broker, "trimmed", 100)
@@ -94,7 +94,7 @@ def test_a_reader_follows_deleted_records_within_a_second_of_the_brokers_checkpo
 
 
 @pytest.mark.id("live-broker-deleted-topic")
-def test_a_topic_that_is_deleted_is_not_found_and_one_created_again_is_read_anew(broker: RealBroker) -> None:
+def test_deleted_topic_is_not_found_and_recreated_one_is_read(broker: RealBroker) -> None:
     admin = AdminClient(config(broker))
     create(admin, "short-lived", 1)
     produce(broker, "short-lived", 50)
@@ -112,7 +112,7 @@ def test_a_topic_that_is_deleted_is_not_found_and_one_created_again_is_read_anew
         assert values(store.log("short-lived", 0)) == [b"0", b"1", b"2"]
 
 
-def test_a_topic_created_again_between_two_questions_is_read_anew(broker: RealBroker) -> None:
+def test_topic_recreated_between_two_calls_is_the_new_one(broker: RealBroker) -> None:
     admin = AdminClient(config(broker))
     create(admin, "recreated", 1)
     produce(broker, "recreated", 50)
@@ -125,7 +125,7 @@ def test_a_topic_created_again_between_two_questions_is_read_anew(broker: RealBr
         assert values(store.log("recreated", 0)) == [b"0", b"1", b"2"]
 
 
-def test_a_partition_of_a_running_broker_is_not_opened_for_writing(broker: RealBroker) -> None:
+def test_partition_of_a_running_broker_is_not_opened_for_writing(broker: RealBroker) -> None:
     create(AdminClient(config(broker)), "locked", 1)
     produce(broker, "locked", 3)
     directory = broker.data / "locked-0"

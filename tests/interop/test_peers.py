@@ -59,7 +59,7 @@ def broker() -> Iterator[MockBroker]:
 
 @codecs
 @python_readers
-def test_a_batch_is_read_by_the_python_clients(reader: Callable[[bytes], list[Facts]], codec: str) -> None:
+def test_python_clients_read_a_batch(reader: Callable[[bytes], list[Facts]], codec: str) -> None:
     skip_without_library(reader, codec)
     raw = encode_batch(SHAPES, codec=CODEC_IDS[codec], base_offset=1000)
 
@@ -67,7 +67,7 @@ def test_a_batch_is_read_by_the_python_clients(reader: Callable[[bytes], list[Fa
 
 
 @codecs
-def test_a_batch_is_read_by_librdkafka(broker: MockBroker, codec: str) -> None:
+def test_librdkafka_reads_a_batch(broker: MockBroker, codec: str) -> None:
     raw = encode_batch(SHAPES, codec=CODEC_IDS[codec])
 
     found = librdkafka_reads(broker, f"batch-{codec}", raw, record_count=len(SHAPES))
@@ -77,7 +77,7 @@ def test_a_batch_is_read_by_librdkafka(broker: MockBroker, codec: str) -> None:
 
 @codecs
 @pytest.mark.parametrize("count", [1, 2, 3000])
-def test_batches_of_any_count_are_read_by_everyone(broker: MockBroker, codec: str, count: int) -> None:
+def test_all_clients_read_batches_of_any_count(broker: MockBroker, codec: str, count: int) -> None:
     records = [Record(b"value %d" % n, key=b"key %d" % n, timestamp_ms=T + n) for n in range(count)]
     raw = encode_batch(records, codec=CODEC_IDS[codec])
 
@@ -115,7 +115,7 @@ def max_timestamp(raw: bytes) -> int:
         pytest.param(pytest.importorskip("kafka.record.default_records").DefaultRecordBatch, id="kafka-python"),
     ],
 )
-def test_the_producers_fields_are_where_others_look_for_them(batch_class: Any) -> None:
+def test_other_clients_find_the_producer_fields(batch_class: Any) -> None:
     raw = encode_batch(
         SHAPES[:3],
         base_offset=2**40,
@@ -145,16 +145,14 @@ def test_the_producers_fields_are_where_others_look_for_them(batch_class: Any) -
 
 @codecs
 @python_readers
-def test_segment_files_are_read_by_the_python_clients(
-    reader: Callable[[bytes], list[Facts]], codec: str, tmp_path: Path
-) -> None:
+def test_python_clients_read_segment_files(reader: Callable[[bytes], list[Facts]], codec: str, tmp_path: Path) -> None:
     skip_without_library(reader, codec)
 
     assert reader(write_segments(tmp_path / "peers-0", codec)) == expected_facts(NUMBERED)
 
 
 @codecs
-def test_segment_files_are_read_by_librdkafka(broker: MockBroker, codec: str, tmp_path: Path) -> None:
+def test_librdkafka_reads_segment_files(broker: MockBroker, codec: str, tmp_path: Path) -> None:
     raw = write_segments(tmp_path / "peers-0", codec)
 
     found = librdkafka_reads(broker, f"segments-{codec}", raw, record_count=len(NUMBERED))
@@ -163,7 +161,7 @@ def test_segment_files_are_read_by_librdkafka(broker: MockBroker, codec: str, tm
 
 
 @codecs
-def test_what_librdkafka_produces_goes_through_a_log_and_back(broker: MockBroker, codec: str, tmp_path: Path) -> None:
+def test_batches_of_librdkafka_pass_through_a_log_unchanged(broker: MockBroker, codec: str, tmp_path: Path) -> None:
     """Goal: the whole circle, with nobody's bytes decoded on the way."""
     topic, back = f"circle-{codec}", f"circle-back-{codec}"
     broker.create_topic(topic)

@@ -1,4 +1,4 @@
-"""The `.snapshot` files that real brokers wrote: read, written again byte for byte, and made anew from the logs."""
+"""The `.snapshot` files that real brokers wrote: read, rewritten byte for byte, and rebuilt from the logs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def snapshots_of(directory: Path) -> dict[int, list[ProducerEntry]]:
     return found
 
 
-def test_every_snapshot_is_read_and_written_again_byte_for_byte(broker: Path) -> None:
+def test_every_snapshot_is_rewritten_byte_for_byte(broker: Path) -> None:
     paths = [*broker.glob("*/*.snapshot"), *broker.glob("*/*.snapshot.deleted")]
     sizes = []
     for path in paths:
@@ -50,7 +50,7 @@ def test_every_snapshot_is_read_and_written_again_byte_for_byte(broker: Path) ->
     assert 1 in sizes
 
 
-def test_the_log_tells_what_the_brokers_snapshot_tells(broker: Path) -> None:
+def test_state_from_the_log_equals_the_brokers_snapshot(broker: Path) -> None:
     """Goal: our rules make of a log, its transactions and control batches, the very state that the broker had."""
     compared = 0
     for directory in sorted(path for path in broker.iterdir() if path.is_dir()):

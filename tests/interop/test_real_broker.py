@@ -59,7 +59,7 @@ def test_the_collection_is_whole() -> None:
 
 
 @every_partition
-def test_a_look_sees_what_a_client_saw(name: str, partition: str, unpacked: Path) -> None:
+def test_reader_sees_what_a_client_saw(name: str, partition: str, unpacked: Path) -> None:
     told = facts(name, partition)
     before = contents(unpacked / name / partition)
 
@@ -72,7 +72,7 @@ def test_a_look_sees_what_a_client_saw(name: str, partition: str, unpacked: Path
 
 
 @every_partition
-def test_a_writer_sees_what_a_client_saw(name: str, partition: str, directory: Path) -> None:
+def test_writer_sees_what_a_client_saw(name: str, partition: str, directory: Path) -> None:
     told = facts(name, partition)
     with open_log(directory) as log:
         assert log.recovery.cut_bytes == 0
@@ -82,7 +82,7 @@ def test_a_writer_sees_what_a_client_saw(name: str, partition: str, directory: P
 
 
 @every_partition
-def test_every_offset_is_a_place_to_start(name: str, partition: str, unpacked: Path) -> None:
+def test_reading_starts_at_every_offset(name: str, partition: str, unpacked: Path) -> None:
     """Goal: the broker's own index entries lead to the right batch, and zeros behind them to none."""
     told = facts(name, partition)
     expected = expected_rows(name, partition)
@@ -93,7 +93,7 @@ def test_every_offset_is_a_place_to_start(name: str, partition: str, unpacked: P
 
 
 @every_partition
-def test_the_kind_of_every_timestamp_is_seen(name: str, partition: str, unpacked: Path) -> None:
+def test_type_of_every_timestamp_is_read(name: str, partition: str, unpacked: Path) -> None:
     told = facts(name, partition)
     kinds = {}
     with open_reader(unpacked / name / partition) as log:
@@ -105,7 +105,7 @@ def test_the_kind_of_every_timestamp_is_seen(name: str, partition: str, unpacked
 
 
 @every_partition
-def test_a_time_has_the_offset_that_the_broker_found(name: str, partition: str, directory: Path) -> None:
+def test_time_has_the_offset_that_the_broker_found(name: str, partition: str, directory: Path) -> None:
     """Goal: the same answers, once the log start offset is the broker's.
 
     Two of the broker's answers are its own. It counts the markers of transactions, stamped when they were
@@ -125,7 +125,7 @@ def test_a_time_has_the_offset_that_the_broker_found(name: str, partition: str, 
 
 
 @every_partition
-def test_a_time_is_found_through_the_brokers_own_index(name: str, partition: str, unpacked: Path) -> None:
+def test_time_is_found_through_the_brokers_index(name: str, partition: str, unpacked: Path) -> None:
     told = facts(name, partition)
     with open_reader(unpacked / name / partition) as log:
         if log.log_start_offset < told["log_start_offset"]:
@@ -136,7 +136,7 @@ def test_a_time_is_found_through_the_brokers_own_index(name: str, partition: str
 
 
 @every_partition
-def test_what_is_appended_follows_on(name: str, partition: str, directory: Path) -> None:
+def test_appended_records_follow(name: str, partition: str, directory: Path) -> None:
     told = facts(name, partition)
     before = contents(directory)
     end = told["high_watermark"]
@@ -159,7 +159,7 @@ def test_what_is_appended_follows_on(name: str, partition: str, directory: Path)
 
 @pytest.mark.parametrize(("name", "partition"), [case for case in PARTITIONS if case[0].endswith("clean")])
 def test_the_indexes_are_the_brokers_byte_for_byte(name: str, partition: str, directory: Path) -> None:
-    """Goal: built anew from the log alone, they are what the broker left when it stopped."""
+    """Goal: rebuilt from the log alone, they equal what the broker left when it stopped."""
     brokers = {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
     for file in brokers:
         (directory / file).unlink()
@@ -181,7 +181,7 @@ def test_control_batches_hold_offsets_but_no_records(name: str, unpacked: Path) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_cleaner_has_left_what_only_it_writes(name: str, unpacked: Path) -> None:
+def test_collection_has_files_that_only_the_cleaner_writes(name: str, unpacked: Path) -> None:
     """Goal: the directories hold empty segments, batches without records, and delete horizons."""
     with open_reader(unpacked / name / "emptied-0") as log:
         batches = list(log.read_batches(0, max_bytes=1 << 24))
@@ -194,7 +194,7 @@ def test_the_cleaner_has_left_what_only_it_writes(name: str, unpacked: Path) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_codecs_are_the_brokers(name: str, unpacked: Path) -> None:
+def test_codecs_equal_the_brokers(name: str, unpacked: Path) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         with open_reader(unpacked / name / f"{codec}-0") as log:
             assert {batch.codec for batch in log.read_batches(0, max_bytes=1 << 24)} == {codec}
@@ -205,7 +205,7 @@ def test_codecs_are_the_brokers(name: str, unpacked: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_offsets_are_read_from_the_brokers_own_topic(name: str, unpacked: Path) -> None:
-    """Goal: the last record of a key tells a group's offset; a tombstone, that there is none."""
+    """Goal: the last record of a key is a group's offset; a tombstone deletes it."""
     committed: dict[str, dict[str, list[Any]]] = {}
     for partition in ("__consumer_offsets-0", "__consumer_offsets-1"):
         with open_reader(unpacked / name / partition) as log:

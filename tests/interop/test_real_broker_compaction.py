@@ -67,7 +67,7 @@ def batches(log: Log) -> list[Batch]:
 
 @brokers
 @cleaned
-def test_what_a_brokers_cleaner_left_is_compacted_again_and_readers_see_the_same(
+def test_compaction_after_a_brokers_cleaner_keeps_the_same_records(
     name: str, partition: str, unpacked: Path, tmp_path: Path
 ) -> None:
     with open_copy(unpacked, tmp_path, name, partition) as log:
@@ -90,7 +90,7 @@ def test_what_a_brokers_cleaner_left_is_compacted_again_and_readers_see_the_same
 
 
 @brokers
-def test_the_horizons_that_a_broker_has_set_are_kept_and_pass(name: str, unpacked: Path, tmp_path: Path) -> None:
+def test_delete_horizons_of_a_broker_are_kept_and_expire(name: str, unpacked: Path, tmp_path: Path) -> None:
     with open_copy(unpacked, tmp_path, name, "compacted-0") as log:
         horizons = {b.base_offset: b.header.delete_horizon_ms for b in batches(log) if b.header.delete_horizon_ms}
         tombstones = [record.offset for record in log.scan() if record.value is None]
@@ -108,7 +108,7 @@ def test_the_horizons_that_a_broker_has_set_are_kept_and_pass(name: str, unpacke
 
 @brokers
 @pytest.mark.parametrize("has_index", [True, False])
-def test_of_a_brokers_transactions_what_it_told_was_committed_stays(
+def test_committed_records_of_a_brokers_transactions_stay(
     name: str, has_index: bool, unpacked: Path, tmp_path: Path
 ) -> None:
     """Goal: `committed` is what the broker itself gave a consumer of committed records."""
@@ -156,7 +156,7 @@ def read_with(memory_records: Any, raw: bytes) -> list[tuple[int, int, bytes | N
 @brokers
 @pytest.mark.parametrize("partition", ["compacted-0", "emptied-0", "txn-0"])
 @pytest.mark.parametrize("module", ["aiokafka.record._crecords", "kafka.record.memory_records"])
-def test_what_seeklog_compacts_clients_read(
+def test_clients_read_what_seeklog_compacted(
     name: str, partition: str, module: str, unpacked: Path, tmp_path: Path
 ) -> None:
     peer = pytest.importorskip(module)
@@ -164,5 +164,5 @@ def test_what_seeklog_compacts_clients_read(
         log.compact()
         expected = [(record.offset, record.timestamp_ms, record.key, record.value) for record in log.scan()]
         raw = b"".join(batch.raw for batch in batches(log))
-    # Neither client knows of delete horizons; times are told as distances from that number, so the sums are right.
+    # Neither client knows delete horizons. Times are stored as distances from that number, so the sums are right.
     assert read_with(peer.MemoryRecords, raw) == expected

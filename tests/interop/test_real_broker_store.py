@@ -48,7 +48,7 @@ def check_all_partitions(store: Store, name: str) -> None:
 
 
 @every_broker
-def test_a_look_at_a_brokers_directory_sees_what_clients_saw_and_changes_nothing(root: Path, name: str) -> None:
+def test_reader_of_a_brokers_directory_sees_what_clients_saw(root: Path, name: str) -> None:
     """Goal: the start offsets too, which a partition alone does not know."""
     before = contents(root)
     with seeklog.open(root, read_only=True) as store:
@@ -58,7 +58,7 @@ def test_a_look_at_a_brokers_directory_sees_what_clients_saw_and_changes_nothing
 
 
 @every_broker
-def test_a_brokers_directory_opens_for_writing_and_keeps_what_was_there(root: Path, name: str) -> None:
+def test_brokers_directory_opened_for_writing_keeps_its_records(root: Path, name: str) -> None:
     with seeklog.open(root) as store:
         check_all_partitions(store, name)
         with store.producer() as producer:
@@ -78,7 +78,7 @@ def test_a_brokers_directory_opens_for_writing_and_keeps_what_was_there(root: Pa
 
 
 @every_broker
-def test_the_offsets_that_a_brokers_groups_committed_are_found(root: Path, name: str) -> None:
+def test_committed_offsets_of_a_brokers_groups_are_found(root: Path, name: str) -> None:
     with seeklog.open(root, read_only=True) as store:
         for group, told in description(name)["groups"].items():
             if not told:
@@ -94,7 +94,7 @@ def test_the_offsets_that_a_brokers_groups_committed_are_found(root: Path, name:
 
 
 @every_broker
-def test_a_groups_records_lie_in_the_partition_that_a_broker_chose(root: Path, name: str) -> None:
+def test_group_records_are_in_the_partition_that_a_broker_chose(root: Path, name: str) -> None:
     with seeklog.open(root, read_only=True) as store:
         for group in store.groups():
             expected = java_hash(group) % 2
@@ -109,7 +109,7 @@ def test_a_groups_records_lie_in_the_partition_that_a_broker_chose(root: Path, n
 
 
 @every_broker
-def test_a_consumer_goes_on_where_the_brokers_group_stopped(root: Path, name: str) -> None:
+def test_consumer_continues_where_the_brokers_group_stopped(root: Path, name: str) -> None:
     told = {partition: offset for partition, (offset, _) in description(name)["groups"]["fraud"].items()}
     with seeklog.open(root) as store:
         with store.consumer(["plain"], group="fraud", auto_offset_reset="error", consumer_timeout_ms=0) as consumer:

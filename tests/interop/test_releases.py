@@ -45,7 +45,7 @@ def release(version: str, tmp_path: Path) -> Path:
 
 
 @every_release
-def test_every_kind_of_file_is_there(release: Path) -> None:
+def test_collection_has_every_kind_of_file(release: Path) -> None:
     found = [path.rpartition("/")[2] for path in contents(release)]
 
     assert [kind for kind in KINDS if not any(name.endswith(kind) for name in found)] == []
@@ -60,7 +60,7 @@ def test_the_collection_is_whole_and_small() -> None:
 
 @pytest.mark.id("release-read")
 @every_release
-def test_a_reader_finds_what_the_release_found_and_changes_nothing(version: str, release: Path) -> None:
+def test_reader_finds_what_the_release_found_and_changes_nothing(version: str, release: Path) -> None:
     before = contents(release)
 
     assert look(str(release), read_only=True) == description(version)["read"]
@@ -69,7 +69,7 @@ def test_a_reader_finds_what_the_release_found_and_changes_nothing(version: str,
 
 @pytest.mark.id("release-written")
 @every_release
-def test_a_writer_finds_the_same_and_carries_the_interrupted_transaction_out(version: str, release: Path) -> None:
+def test_writer_finds_the_same_and_finishes_the_transaction(version: str, release: Path) -> None:
     before = contents(release)
 
     assert look(str(release), read_only=False) == description(version)["written"]
@@ -82,7 +82,7 @@ def test_a_writer_finds_the_same_and_carries_the_interrupted_transaction_out(ver
 
 
 @every_release
-def test_what_is_appended_follows_on(version: str, release: Path) -> None:
+def test_appended_records_follow(version: str, release: Path) -> None:
     end = description(version)["read"]["torn-0"]["log_end_offset"]
 
     with Log(release / "torn-0", background=False) as log:

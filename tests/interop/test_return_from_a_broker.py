@@ -1,7 +1,7 @@
 """A store that was with a broker and comes back, with nothing removed by hand: what the broker left is what holds.
 
 seeklog writes a store and closes it, or is killed. The broker's visit is made by `broker_steps.py`: file operations
-without seeklog's code. Our seals, key indexes and checkpoint still lie there, and speak of bytes that may be others.
+without seeklog's code. Our seals, key indexes and checkpoint still exist, and may describe other bytes.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def check_bytes(broker: BrokerPartition) -> None:
 @every_visit
 @ends
 @stops
-def test_a_reader_sees_what_the_broker_left_and_changes_nothing(
+def test_reader_sees_what_the_broker_left_and_changes_nothing(
     root: Path, visit: Visit, end: str, stop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "seeklog")
@@ -221,7 +221,7 @@ def test_a_reader_sees_what_the_broker_left_and_changes_nothing(
 @every_visit
 @ends
 @stops
-def test_a_writer_keeps_what_the_broker_left_and_goes_on_behind_it(
+def test_writer_keeps_what_the_broker_left_and_appends_after_it(
     root: Path, visit: Visit, end: str, stop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "seeklog")
@@ -235,7 +235,7 @@ def test_a_writer_keeps_what_the_broker_left_and_goes_on_behind_it(
         assert log.log_start_offset == broker.start
         store.maintain()
     check_bytes(broker)
-    # Where the broker has only added to what we wrote, our files still speak of it.
+    # If the broker has only appended, our files still describe the older segments.
     assert len(told) == 1 or (len(told) == 0 and visit in VISITS[:3]), told
     caplog.clear()
     with open_ours(root) as store:
@@ -246,7 +246,7 @@ def test_a_writer_keeps_what_the_broker_left_and_goes_on_behind_it(
 
 @every_visit
 @pytest.mark.parametrize("mode", ["reading", "writing"])
-def test_one_partition_alone_is_what_the_broker_left(root: Path, visit: Visit, mode: str) -> None:
+def test_single_partition_is_as_the_broker_left_it(root: Path, visit: Visit, mode: str) -> None:
     """Goal: without a store around it. The start inside a segment is in the root, which a log alone does not ask."""
     broker = visited(root, visit, end="closed", stop="clean")
     kind = LogReader if mode == "reading" else Log
@@ -272,7 +272,7 @@ KEEPING_END: Final = [
 
 
 @pytest.mark.parametrize("visit", KEEPING_END, ids=lambda visit: visit.__name__)
-def test_a_visit_is_seen_by_the_files_where_the_root_does_not_tell(root: Path, visit: Visit) -> None:
+def test_visit_is_detected_by_files_without_a_brokers_root(root: Path, visit: Visit) -> None:
     """Somebody has removed the broker's `meta.properties`; its other files in the root are there."""
     broker = visited(root, visit, end="closed", stop="clean")
     (root / "meta.properties").unlink()
@@ -287,7 +287,7 @@ def test_a_visit_is_seen_by_the_files_where_the_root_does_not_tell(root: Path, v
 
 
 @pytest.mark.parametrize("visit", [cuts_the_end, cuts_the_end_and_appends_less], ids=lambda visit: visit.__name__)
-def test_an_end_that_was_cut_is_a_loss_where_the_root_does_not_tell(root: Path, visit: Visit) -> None:
+def test_truncated_end_is_a_loss_without_a_brokers_root(root: Path, visit: Visit) -> None:
     """Goal: only the directory of a broker, which took our offsets over, lets it take back what we had synced."""
     visited(root, visit, end="closed", stop="clean")
     (root / "meta.properties").unlink()
@@ -299,8 +299,8 @@ def test_an_end_that_was_cut_is_a_loss_where_the_root_does_not_tell(root: Path, 
     assert snapshot(root / PLACE, locks=False) == before
 
 
-def test_a_broker_that_wrote_no_line_takes_no_promise_back(root: Path) -> None:
-    """It writes its lines once a minute. Where there is none, what we had synced is synced."""
+def test_missing_line_of_a_broker_revokes_no_promise(root: Path) -> None:
+    """A broker writes its lines once a minute. Without one, records that seeklog synced still count as synced."""
     broker = visited(root, appends, end="closed", stop="killed")
     for path in root.glob("*-checkpoint"):
         path.unlink()
@@ -313,7 +313,7 @@ def test_a_broker_that_wrote_no_line_takes_no_promise_back(root: Path) -> None:
         pass
 
 
-def test_epochs_beside_no_segment_are_no_witness_of_a_visit(root: Path) -> None:
+def test_epochs_without_a_segment_do_not_prove_a_visit(root: Path) -> None:
     visited(root, appends, end="closed", stop="clean")
     (root / "meta.properties").unlink()
     for path in (root / PLACE).glob("*.log"):
@@ -326,7 +326,7 @@ def test_epochs_beside_no_segment_are_no_witness_of_a_visit(root: Path) -> None:
 
 
 @every_visit
-def test_verify_finds_nothing_wrong_with_what_the_broker_left(root: Path, visit: Visit) -> None:
+def test_verify_accepts_what_the_broker_left(root: Path, visit: Visit) -> None:
     visited(root, visit, end="closed", stop="clean")
     for verb in ("verify", "ls"):
         wrong = list(alarms(verb, run_seeklog(verb, str(root))))
@@ -335,7 +335,7 @@ def test_verify_finds_nothing_wrong_with_what_the_broker_left(root: Path, visit:
 
 @pytest.mark.parametrize("visits", list(itertools.permutations(VISITS[3:6], 2)), ids=lambda pair: "-".join(
     visit.__name__ for visit in pair))  # fmt: skip
-def test_a_second_visit_is_taken_in_as_the_first_one_was(root: Path, visits: tuple[Visit, Visit]) -> None:
+def test_second_visit_is_handled_like_the_first(root: Path, visits: tuple[Visit, Visit]) -> None:
     first, second = visits
     broker = visited(root, first, end="closed", stop="killed")
     with open_ours(root) as store:
@@ -353,7 +353,7 @@ def test_a_second_visit_is_taken_in_as_the_first_one_was(root: Path, visits: tup
 @pytest.mark.parametrize("direction", ["forward", "backward", "columns"])
 @every_visit
 @ends
-def test_a_scan_goes_on_over_a_visit_and_the_open_after_it(root: Path, visit: Visit, end: str, direction: str) -> None:
+def test_scan_continues_across_a_visit_and_the_next_open(root: Path, visit: Visit, end: str, direction: str) -> None:
     """Goal: seals of the open after the visit describe files that end before the next one begins."""
     rows = make_store(root, end=end)
     with open_ours(root, read_only=True) as reader:
@@ -383,7 +383,7 @@ def offsets_of(log: Log, direction: str) -> Iterator[int]:
     return (record.offset for record in records)
 
 
-def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> None:
+def test_torn_tail_of_a_killed_broker_is_cut_and_kept(root: Path) -> None:
     broker = visited(root, rolls, end="closed", stop="killed")
     path = broker.path(broker.active)
     whole = path.read_bytes()
@@ -402,7 +402,7 @@ def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> No
 @pytest.mark.id("return-damage")
 @pytest.mark.parametrize("visit", [appends, compacts_its_own, merges_ours_and_its_own], ids=lambda v: v.__name__)
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_damage_in_what_a_broker_left_is_told_and_nothing_is_cut(root: Path, visit: Visit, number: int) -> None:
+def test_damage_after_a_visit_is_reported_and_not_cut(root: Path, visit: Visit, number: int) -> None:
     """Goal: a visit excuses our side files, and not the disk. All of it is below the broker's recovery point."""
     broker = visited(root, visit, end="closed", stop="clean")
     path = broker.path(broker.bases[number])
@@ -422,7 +422,7 @@ def test_damage_in_what_a_broker_left_is_told_and_nothing_is_cut(root: Path, vis
 
 
 @pytest.mark.parametrize("lost", ["the end of a file", "a file"])
-def test_a_batch_that_is_missing_at_the_end_after_a_visit_is_told(root: Path, lost: str) -> None:
+def test_missing_last_batch_after_a_visit_is_reported(root: Path, lost: str) -> None:
     """Goal: below the broker's recovery point, where nothing but that tells it."""
     broker = visited(root, rolls, end="closed", stop="clean")
     path = broker.path(broker.active)
@@ -464,9 +464,7 @@ def store_without_a_visit(root: Path, witness: str) -> tuple[BrokerPartition, li
 
 @pytest.mark.parametrize("witness", WITNESSES)
 @pytest.mark.parametrize("number", [0, 2, -2])
-def test_a_sealed_segment_that_lost_its_end_is_refused_where_no_broker_was(
-    root: Path, witness: str, number: int
-) -> None:
+def test_sealed_segment_without_its_end_is_refused_without_a_visit(root: Path, witness: str, number: int) -> None:
     """Goal: the opposite. Whatever takes a loss for a visit would cut or hide records."""
     store, _ = store_without_a_visit(root, witness)
     path = store.path(store.bases[number])
@@ -484,7 +482,7 @@ def test_a_sealed_segment_that_lost_its_end_is_refused_where_no_broker_was(
 
 
 @pytest.mark.parametrize("witness", WITNESSES)
-def test_the_last_segment_that_lost_its_end_is_refused_where_no_broker_was(root: Path, witness: str) -> None:
+def test_last_segment_without_its_end_is_refused_without_a_visit(root: Path, witness: str) -> None:
     store, _ = store_without_a_visit(root, witness)
     path = store.path(store.active)
     data = path.read_bytes()
@@ -499,7 +497,7 @@ def test_the_last_segment_that_lost_its_end_is_refused_where_no_broker_was(root:
 
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
-def test_a_bit_flip_in_the_file_of_epochs_alone_changes_no_answer(
+def test_bit_flip_in_leader_epochs_alone_changes_no_answer(
     root: Path, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Goal: in a store that no broker ever had. Each bit of the file, for a reader and for a writer."""
@@ -521,7 +519,7 @@ def test_a_bit_flip_in_the_file_of_epochs_alone_changes_no_answer(
         assert list((root / PLACE).glob("*.torn")) == [], bit
 
 
-def test_a_reader_goes_on_behind_a_segment_whose_end_the_broker_compacted_away(tmp_path: Path) -> None:
+def test_reader_continues_after_segment_with_compacted_end(tmp_path: Path) -> None:
     """The reader has an older view, and a writer of ours has sealed what the broker left since."""
     root = tmp_path / "kafka-logs"
     made = BrokerPartition.create(root / PLACE)
@@ -547,7 +545,7 @@ def test_a_reader_goes_on_behind_a_segment_whose_end_the_broker_compacted_away(t
     assert found[-1].next_offset == made.next_offset
 
 
-def test_the_start_that_we_raised_and_no_broker_lowered_stays(root: Path) -> None:
+def test_start_offset_raised_by_seeklog_stays(root: Path) -> None:
     """Our checkpoint and the root's line agree; a visit that only appends keeps them."""
     make_store(root, end="closed")
     with open_ours(root) as store, store._table.writing(TopicPartition("orders", 0)) as log:
@@ -564,7 +562,7 @@ def test_the_start_that_we_raised_and_no_broker_lowered_stays(root: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_epoch_that_our_writer_begins_during_a_look_is_not_a_visit(tmp_path: Path, number: int) -> None:
+def test_epoch_begun_by_our_writer_during_a_check_is_not_a_visit(tmp_path: Path, number: int) -> None:
     """Goal: the writer replaces its checkpoint and Kafka's file after the reader has read the one, before the other."""
     (tmp_path / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=x\n")
     place, manual = tmp_path / PLACE, config_of(high_watermark="manual")
@@ -601,7 +599,7 @@ class Interrupted(QuickFiles):
         return data
 
 
-def test_damage_in_the_last_segment_ends_the_log_for_no_reader_that_met_it(tmp_path: Path) -> None:
+def test_damage_in_last_segment_does_not_look_like_the_end(tmp_path: Path) -> None:
     """Goal: to find out whether a broker has replaced files must not make the reader stop before the damage."""
     place, config = tmp_path / "log", config_of(**CONFIG)
     with Log(place, config=config, files=QuickFiles()) as writer:

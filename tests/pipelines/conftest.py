@@ -1,4 +1,4 @@
-"""The pipelines stand beside the package, and their tests need a Spark session."""
+"""The pipelines are outside the package, and their tests need a Spark session."""
 
 from __future__ import annotations
 

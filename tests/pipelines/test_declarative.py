@@ -65,7 +65,7 @@ def graph(spark: SparkSession, undisturbed: Place) -> Iterator[Graph]:
         active.conf.unset(name)
 
 
-def test_its_tables_have_the_columns_of_ours(spark: SparkSession, graph: Graph) -> None:
+def test_declarative_tables_have_our_columns(spark: SparkSession, graph: Graph) -> None:
     for table, columns in {
         "payments": transformations.PAYMENTS_SCHEMA,
         "merchant_windows": transformations.WINDOWS_SCHEMA,
@@ -75,7 +75,7 @@ def test_its_tables_have_the_columns_of_ours(spark: SparkSession, graph: Graph) 
         assert frame.schema.simpleString() == spark.createDataFrame([], columns).schema.simpleString()
 
 
-def test_its_sinks_are_our_topics(graph: Graph) -> None:
+def test_declarative_sinks_are_our_topics(graph: Graph) -> None:
     for sink, topic in {"dead_letters": "payments-dead-letters", "alerts": "payments-alerts"}.items():
         assert graph.outputs[sink].format == "seeklog"
         assert graph.outputs[sink].options["topic"] == topic
@@ -93,7 +93,7 @@ def test_the_launcher_fills_in_the_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_comes_to_the_same(
+def test_declarative_pipeline_gives_the_same_result(
     spark: SparkSession, undisturbed: Place, environment: dict[str, str], tmp_path: Path
 ) -> None:
     place = Place(tmp_path)

@@ -17,7 +17,7 @@ def records() -> list[Arrival]:
     return list(islice(arrivals(), 40_000))
 
 
-def test_a_seed_gives_the_same_records_and_another_seed_others(records: list[Arrival]) -> None:
+def test_seed_determines_the_records(records: list[Arrival]) -> None:
     assert list(islice(arrivals(), 1000)) == records[:1000]
     assert list(islice(arrivals(seed=8), 1000)) != records[:1000]
 
@@ -30,14 +30,14 @@ def test_records_arrive_in_order_and_payments_do_not(records: list[Arrival]) -> 
     assert sum(delay > 600_000 for delay in late) > 100  # later than a window waits
 
 
-def test_every_kind_of_trouble_is_there(records: list[Arrival]) -> None:
+def test_every_kind_of_bad_record_occurs(records: list[Arrival]) -> None:
     kinds = Counter(record.kind for record in records)
     assert set(kinds) == {"payment", "duplicate", *BREAKAGES}
     assert all(kinds[kind] >= 10 for kind in BREAKAGES)
     assert kinds["payment"] > 0.9 * len(records)
 
 
-def test_a_duplicate_is_the_same_bytes_under_the_same_key_after_the_first(records: list[Arrival]) -> None:
+def test_duplicate_follows_with_the_same_key_and_bytes(records: list[Arrival]) -> None:
     first = {record.value: record for record in reversed(records) if record.kind == "payment"}
     copies = [record for record in records if record.kind == "duplicate"]
     assert len(copies) > 100
@@ -46,7 +46,7 @@ def test_a_duplicate_is_the_same_bytes_under_the_same_key_after_the_first(record
         assert first[copy.value].timestamp_ms < copy.timestamp_ms
 
 
-def test_few_merchants_have_most_payments_and_one_has_a_burst(records: list[Arrival]) -> None:
+def test_few_merchants_have_most_payments_and_one_a_burst(records: list[Arrival]) -> None:
     ordinary = Counter(record.merchant for record in records[:7_000])
     (popular, most), *_ = ordinary.most_common(1)
     assert popular == "merchant_0"
@@ -55,7 +55,7 @@ def test_few_merchants_have_most_payments_and_one_has_a_burst(records: list[Arri
     assert burst.most_common(1)[0][0] != "merchant_0"
 
 
-def test_a_store_gets_the_stream_in_pieces(tmp_path: Path) -> None:
+def test_store_gets_the_stream_in_pieces(tmp_path: Path) -> None:
     """Goal: appending twice is the same as appending once, so that a run can go on with more."""
     assert generate.generate(tmp_path / "once", count=3000) == 3000
     generate.generate(tmp_path / "twice", count=1000)

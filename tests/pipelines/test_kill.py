@@ -205,9 +205,7 @@ def kill_at(moments: Iterable[Moment], place: Place, environment: dict[str, str]
 
 
 @pytest.mark.id("pipeline-killed")
-def test_a_pipeline_that_is_killed_comes_to_the_same(
-    expected: Result, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_killed_pipeline_gives_the_same_result(expected: Result, environment: dict[str, str], tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert kill_at(SOME, place, environment) == len(SOME)
     finish(place, environment)
@@ -215,7 +213,7 @@ def test_a_pipeline_that_is_killed_comes_to_the_same(
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_is_killed_everywhere_comes_to_the_same(
+def test_pipeline_killed_everywhere_gives_the_same_result(
     expected: Result, environment: dict[str, str], tmp_path: Path
 ) -> None:
     place = Place(tmp_path)
@@ -225,7 +223,7 @@ def test_a_pipeline_that_is_killed_everywhere_comes_to_the_same(
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_is_killed_at_any_time_comes_to_the_same(
+def test_pipeline_killed_at_any_time_gives_the_same_result(
     expected: Result, environment: dict[str, str], tmp_path: Path
 ) -> None:
     print(f"SEEKLOG_KILL_SEED={SEED}")
@@ -243,7 +241,7 @@ def test_a_pipeline_that_is_killed_at_any_time_comes_to_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", ["java", "python"])
-def test_a_pipeline_that_loses_half_of_its_driver_comes_to_the_same(
+def test_pipeline_that_loses_half_its_driver_gives_the_same_result(
     half: str, expected: Result, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Goal: what the other half still does before it notices harms nothing."""

@@ -33,7 +33,7 @@ def summary(spark: SparkSession, undisturbed: Place) -> Summary:
     return summarise(spark, store=undisturbed.store, output=undisturbed.output, rules=RULES)
 
 
-def test_every_bad_record_is_a_dead_letter_and_says_why(expected: Result, result: Result) -> None:
+def test_every_bad_record_is_a_dead_letter_with_its_reason(expected: Result, result: Result) -> None:
     assert len(expected.dead_letters) > 100
     assert [_without_detail(letter) for letter in result.dead_letters] == expected.dead_letters
 
@@ -48,20 +48,20 @@ def test_the_windows_are_those_of_the_watermark(expected: Result, result: Result
     assert result.windows == expected.windows
 
 
-def test_the_alerts_are_there_in_order(expected: Result, result: Result) -> None:
+def test_alerts_are_in_order(expected: Result, result: Result) -> None:
     rules = {dict(headers)["rule"] for _, _, headers, _ in expected.alerts}
     assert rules == {b"many-payments", b"large-payment"}
     assert result.alerts == expected.alerts
 
 
-def test_the_queries_cut_the_topic_alike(undisturbed: Place) -> None:
+def test_queries_split_the_topic_alike(undisturbed: Place) -> None:
     names = ("dead_letters", "payments", "windows")
     batches = [read_batches(undisturbed.checkpoint(name)) for name in names]
     assert batches[0] == batches[1] == batches[2]
     assert len(batches[0]) >= 5
 
 
-def test_a_run_with_nothing_new_changes_nothing(spark: SparkSession, undisturbed: Place, result: Result) -> None:
+def test_run_without_new_records_changes_nothing(spark: SparkSession, undisturbed: Place, result: Result) -> None:
     undisturbed.run(spark)
     assert undisturbed.result() == result
 
@@ -109,7 +109,7 @@ def test_the_plots_are_drawn(summary: Summary, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
-def test_a_topic_that_is_not_there_is_told_before_anything_is_made(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_topic_is_reported_before_anything_is_created(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with seeklog.open(store) as opened:
         opened.create_topic("other")

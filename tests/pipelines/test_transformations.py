@@ -109,7 +109,7 @@ def verdicts(spark: SparkSession) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_record_is_given_its_reason(verdicts: dict[str, Row], case: str) -> None:
+def test_bad_record_gets_its_reason(verdicts: dict[str, Row], case: str) -> None:
     _, reason, detail = BAD[case]
     assert verdicts[case].reason == reason
     assert detail in verdicts[case].detail
@@ -117,13 +117,13 @@ def test_a_bad_record_is_given_its_reason(verdicts: dict[str, Row], case: str) -
 
 
 @pytest.mark.parametrize("case", FINE)
-def test_a_good_record_is_given_none(verdicts: dict[str, Row], case: str) -> None:
+def test_good_record_gets_no_reason(verdicts: dict[str, Row], case: str) -> None:
     assert verdicts[case].reason is None
     assert verdicts[case].detail is None
     assert verdicts[case].paid_at is not None
 
 
-def test_a_record_without_a_time_or_a_key_is_bad(spark: SparkSession) -> None:
+def test_record_without_time_or_key_is_bad(spark: SparkSession) -> None:
     timeless = transformations.parse(records(spark, [value()], timestamp=None), rules=RULES)
     assert [row.reason for row in timeless.collect()] == ["from-the-future"]
     keyless = transformations.parse(records(spark, [value()], key=None), rules=RULES)
@@ -139,7 +139,7 @@ def test_the_currencies_are_the_rules(spark: SparkSession) -> None:
 # ---------------------------------------------------------------- dead letters and good ones
 
 
-def test_a_dead_letter_is_the_record_with_headers_that_tell(spark: SparkSession) -> None:
+def test_dead_letter_is_the_record_with_explaining_headers(spark: SparkSession) -> None:
     came = records(spark, [b"\xff\x00", value()], key=b"k", headers=[("trace", b"7"), ("trace", None)])
     (letter,) = (
         transformations.dead_letters(transformations.parse(came, rules=RULES)).where("value = X'FF00'").collect()
@@ -157,7 +157,7 @@ def test_a_dead_letter_is_the_record_with_headers_that_tell(spark: SparkSession)
     assert letter.timestamp.astimezone(UTC) == NOON
 
 
-def test_a_dead_letter_of_nothing_has_headers_all_the_same(spark: SparkSession) -> None:
+def test_dead_letter_of_an_empty_record_has_headers_too(spark: SparkSession) -> None:
     parsed = transformations.parse(records(spark, [None], key=None), rules=RULES)
     (letter,) = transformations.dead_letters(parsed).collect()
     assert (letter.key, letter.value) == (None, None)
@@ -171,7 +171,7 @@ def test_every_record_is_either_good_or_a_dead_letter(spark: SparkSession) -> No
     assert transformations.good_payments(parsed).count() == len(FINE)
 
 
-def test_a_good_payment_has_the_columns_of_the_table(spark: SparkSession) -> None:
+def test_good_payment_has_the_columns_of_the_table(spark: SparkSession) -> None:
     payments = transformations.good_payments(transformations.parse(records(spark, [value()]), rules=RULES))
     empty = spark.createDataFrame([], transformations.PAYMENTS_SCHEMA)
     assert payments.schema.simpleString() == empty.schema.simpleString()
@@ -202,7 +202,7 @@ def minutes(at: datetime) -> float:
     return (at.astimezone(UTC) - NOON) / timedelta(minutes=1)
 
 
-def test_a_window_holds_its_first_moment_and_not_its_last(spark: SparkSession) -> None:
+def test_window_includes_its_start_and_excludes_its_end(spark: SparkSession) -> None:
     rows = [payment("a", 0), payment("b", 4.9999), payment("c", 5), payment("d", 5, merchant="m2", amount_paise=7)]
     payments = spark.createDataFrame(rows, transformations.PAYMENTS_SCHEMA)
     windows = transformations.merchant_windows(payments, window_s=300)
@@ -216,7 +216,7 @@ def test_a_window_holds_its_first_moment_and_not_its_last(spark: SparkSession) -
     assert found == {("m1", 0, 5): (2, 200), ("m1", 5, 10): (1, 100), ("m2", 5, 10): (1, 7)}
 
 
-def test_a_window_tells_its_largest_payment(spark: SparkSession) -> None:
+def test_window_has_its_largest_payment(spark: SparkSession) -> None:
     rows = [payment("a", 0, amount_paise=10), payment("b", 1, amount_paise=30), payment("c", 2, amount_paise=20)]
     windows = transformations.merchant_windows(
         spark.createDataFrame(rows, transformations.PAYMENTS_SCHEMA), window_s=300
@@ -224,7 +224,7 @@ def test_a_window_tells_its_largest_payment(spark: SparkSession) -> None:
     assert [(row.payments, row.amount_paise, row.largest_paise) for row in windows.collect()] == [(3, 60, 30)]
 
 
-def test_an_alert_is_made_for_each_rule_that_is_broken(spark: SparkSession) -> None:
+def test_each_broken_rule_makes_an_alert(spark: SparkSession) -> None:
     rules = Rules(many_payments=10, large_payment_paise=5000)
     end = NOON + timedelta(minutes=5)
     rows = [
@@ -289,7 +289,7 @@ def streamed(
     return run
 
 
-def test_the_first_of_copies_is_kept_within_a_batch_and_over_batches(streamed: Any) -> None:
+def test_first_copy_is_kept_within_and_across_batches(streamed: Any) -> None:
     batches = [
         [payment("a", 0, amount_paise=1), payment("a", 0, amount_paise=2), payment("b", 1)],
         [payment("a", 0, amount_paise=3), payment("c", 2)],
@@ -303,7 +303,7 @@ def test_the_first_of_copies_is_kept_within_a_batch_and_over_batches(streamed: A
     ]
 
 
-def test_ids_are_the_merchants_own(streamed: Any) -> None:
+def test_ids_are_unique_per_merchant(streamed: Any) -> None:
     batches = [[payment("a", 0), payment("a", 0, merchant="m2")]]
     (rows,) = streamed(batches, lambda stream: transformations.deduplicate(stream, within_s=3600))
     assert sorted(row.merchant for row in rows) == ["m1", "m2"]
