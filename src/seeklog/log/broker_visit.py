@@ -55,7 +55,7 @@ def check_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Chec
 def was_visited(files: Files, directory: str, own: Checkpoint) -> bool:
     """Return whether a broker has led the partition since seeklog wrote its own checkpoint."""
     if isinstance(files, ReadOnlyFiles):
-        return False  # an archive, which no broker writes
+        return False  # a copy, which no broker writes
     entries = LeaderEpochs.read(files, directory).entries
     known = own.epochs[-1][0] if own.epochs else -1
     if not entries or entries[-1][0] <= known:

@@ -127,7 +127,7 @@ class KnownProducers:
         return bool(entries)
 
     def tidy(self, view: View, *, end: int) -> None:
-        """Remove the snapshots inside segments, except the newest."""
+        """Remove every snapshot that is not at the start of a segment, except the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN
         if self and newest < view.bases[0]:
             # There was no room for a snapshot since, and the batches with the same state are deleted.

@@ -216,7 +216,7 @@ class Observer:
     def _read_topic_id(self) -> bytes:
         """Return the content of Kafka's `partition.metadata`, or nothing."""
         if isinstance(self.files, ReadOnlyFiles):
-            return b""  # an archive does not change, and each file may cost a request
+            return b""  # a copy does not change, and each file may cost a request
         return read_if_exists(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
