@@ -131,7 +131,7 @@ def test_log_that_ends_before_the_part_has_lost_records(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 2)
         part = staged_part(tmp_path, base_offset=3)
-        with pytest.raises(LostRecords, match="the log ends at offset 2, but a transaction was to go on at 3"):
+        with pytest.raises(LostRecords, match="the log ends at offset 2, but a transaction continues at 3"):
             finish(log, part)
         assert log.log_end_offset == 2
         assert len(staged_names(tmp_path, part)) == FILES

@@ -229,7 +229,7 @@ class Observer:
         """Raise `TopicNotFound` if the topic was recreated, with other records."""
         if not self.is_same_topic():
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
-            raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
+            raise TopicNotFound(f"topic {topic!r} was deleted and recreated; open it again")
 
     def _load(self, *, is_retry: bool = False) -> None:
         """Load the directory; retry if files are replaced during the look."""

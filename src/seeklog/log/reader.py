@@ -174,7 +174,7 @@ class LogReader:
     def _gone_error(self, observer: Observer, error: Exception) -> SeeklogError:
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
-        return error if isinstance(error, NotALog) else NotALog(f"there is no log at {self.location} any more")
+        return error if isinstance(error, NotALog) else NotALog(f"there is no longer a log at {self.location}")
 
     # ------------------------------------------------------------ reading
 
@@ -270,7 +270,7 @@ class LogReader:
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
-            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=ADVICE)
+            return LostRecords("a segment that was not deleted is missing", path=error.filename, advice=ADVICE)
         return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager

@@ -215,7 +215,7 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
     end = part.base_offset + part.record_count
     if partition.log_end_offset < part.base_offset:
         raise LostRecords(
-            f"the log ends at offset {partition.log_end_offset}, but a transaction was to go on at {part.base_offset}",
+            f"the log ends at offset {partition.log_end_offset}, but a transaction continues at {part.base_offset}",
             path=partition.directory,
             advice=ADVICE,
         )

@@ -142,7 +142,7 @@ class Log(LogReader):
         Producer epochs and sequences are checked, and a repeated batch is acknowledged without being written again.
         """
         if not isinstance(raw, bytes | bytearray | memoryview):
-            raise UsageError(f"batches are bytes, not {type(raw).__name__}")
+            raise UsageError(f"batches must be bytes, not {type(raw).__name__}")
         return self._partition.append_batches(bytes(raw))
 
     def flush(self) -> None:
