@@ -58,7 +58,7 @@ def test_returning_log_makes_it_durable(tmp_path: Path) -> None:
         before = len(files.diary)
         log.give_back()
 
-        assert [what for what, _ in files.diary[before:] if what == "sync"] == ["sync"]
+        assert [operation for operation, _ in files.diary[before:] if operation == "sync"] == ["sync"]
         assert log.recovery_point == 1
 
 

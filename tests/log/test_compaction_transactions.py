@@ -248,16 +248,16 @@ def play(coordinator: Coordinator, chance: random.Random, steps: int) -> None:
     """Append random batches of a few producers, with one transaction each at a time, and batches without producer."""
     for _ in range(steps):
         producer = chance.randrange(1, 4)
-        what = chance.random()
+        draw = chance.random()
         rows = [
             (chance.choice("abcdefgh"), None if chance.random() < 0.2 else b"%d" % chance.randrange(1000))
             for _ in range(chance.randrange(1, 4))
         ]
-        if what < 0.35:
+        if draw < 0.35:
             coordinator.put(*rows, producer=producer)
-        elif what < 0.55:
+        elif draw < 0.55:
             coordinator.put(*rows)
-        elif what < 0.9:
+        elif draw < 0.9:
             coordinator.end(producer, commits=chance.random() < 0.5)
         else:
             coordinator.fill(chance.randrange(50, 300))

@@ -85,7 +85,7 @@ def test_roll_syncs_segment_before_seal_and_persists_recovery_point(tmp_path: Pa
         files.diary.clear()
         log.flush()
 
-        names_written = [name for what, name in files.diary if what == "rename"]
+        names_written = [name for operation, name in files.diary if operation == "rename"]
         assert f"{0:020d}.seal" in names_written
         assert names.CHECKPOINT in names_written
         assert files.diary.index(("sync", FIRST_LOG)) < files.diary.index(("rename", f"{0:020d}.seal"))

@@ -236,7 +236,7 @@ def test_close_without_changes_writes_nothing(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files) as log:
         assert append(log, 0) == range(2)
-    assert not [name for what, name in files.diary if what == "rename"]
+    assert not [name for operation, name in files.diary if operation == "rename"]
 
 
 @pytest.mark.parametrize("rolls", [False, True])

@@ -375,10 +375,10 @@ def time_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]
     return list(struct.iter_unpack(">qi", (directory / f"{base_offset:020d}.timeindex").read_bytes()))
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], event: str) -> None:
     """Wait until another thread makes a condition true."""
     give_up = time.monotonic() + PATIENCE_S
     pause = threading.Event()
     while not condition():
-        assert time.monotonic() < give_up, f"waited {PATIENCE_S} seconds for {what}"
+        assert time.monotonic() < give_up, f"waited {PATIENCE_S} seconds for {event}"
         pause.wait(0.001)

@@ -143,7 +143,7 @@ class ActiveSegment(Segment):
         yield self.shared.path(self.base_offset, names.TIME_INDEX), self.state.time_table
 
     def write_indexes(self) -> None:
-        """Append what is new in the tables to the index files. Entries that find no room on the disk wait.
+        """Append what is new in the tables to the index files. On a full disk they are written later.
 
         The files are opened for each write: otherwise a log of many partitions would hold two more open files in each.
         """

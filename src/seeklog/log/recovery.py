@@ -181,10 +181,10 @@ def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
 def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
     """Return the names in a directory that another process may be writing, and the segments at one moment.
 
-    A listing made during a roll may contain a new segment but not the one before it. All files from before the end of a
-    first listing are in a second one, so files newer than that are left out. And while compaction replaces several
-    files by one, some may be gone before their sizes are read, and the new one not yet listed. So at the end the same
-    names must still belong to the same files.
+    A listing made during a roll may contain a new segment but not the one before it. A second listing contains every
+    file that existed when the first one ended; newer files are left out. And while compaction replaces several files
+    with one, some may be gone before their sizes are read, and the new one not listed yet. So at the end the same names
+    must still belong to the same files.
     """
     files, directory = shared.files, shared.directory
     for _ in range(MAX_LOOKS):
