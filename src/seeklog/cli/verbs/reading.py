@@ -124,9 +124,6 @@ def cat(
         write_all(terminal, writer, selection.scan(found, wanted=wanted, limit=limit, by_time=by_time))
 
 
-# ---------------------------------------------------------------- tail
-
-
 # The longest wait of one poll; Ctrl-C interrupts it at once.
 POLL_MS = 60_000.0
 LAST = 10
@@ -232,9 +229,6 @@ def _follow(
                 positions[record.partition or 0] = record.offset + 1
 
 
-# ---------------------------------------------------------------- seek
-
-
 def _span(microseconds: int | None) -> str:
     return "" if microseconds is None else amounts.span(microseconds / 1e6)
 
@@ -305,9 +299,6 @@ def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
     except OffsetOutOfRange:
         found = None
     return found, time.perf_counter() - began
-
-
-# ---------------------------------------------------------------- key
 
 
 @verb

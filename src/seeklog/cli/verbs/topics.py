@@ -123,9 +123,6 @@ def _record_count(directory: str, description: TopicDescription) -> int:
     return min(offsets, counted)
 
 
-# ---------------------------------------------------------------- create
-
-
 @verb
 @options.directory
 @options.topic
@@ -147,9 +144,6 @@ def create(
             return
         created = store.create_topic(topic, partitions=partitions, config=config)
     terminal.say(f"created topic {topic} with {amounts.counted(len(created.partitions), 'partition')} in {directory}")
-
-
-# ---------------------------------------------------------------- config
 
 
 SETTINGS = (Column("word", "setting"), Column("value"), Column("from"))
@@ -226,9 +220,6 @@ def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:
     for field in TOPIC_SETTINGS:
         name = canonical_setting(field)
         yield {"word": name, "value": getattr(described.config, field), "from": "topic" if name in own else "default"}
-
-
-# ---------------------------------------------------------------- delete
 
 
 @verb
