@@ -136,7 +136,7 @@ def test_mistake_is_reported_with_its_column(text: str, column: int, message: st
 
 def test_too_deeply_nested_expression_is_refused() -> None:
     for opening in ("(", "not "):
-        with pytest.raises(UsageError, match="nested more than 50 deep"):
+        with pytest.raises(UsageError, match="nested more than 50 levels deep"):
             compile_where(opening * 10_000 + "offset = 1")
 
 
