@@ -53,17 +53,17 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    found: Any
+    value: Any
     if name == "errors":
-        found = import_module("seeklog.errors")
+        value = import_module("seeklog.errors")
     elif name == "open":
-        found = import_module("seeklog.store").open_store
+        value = import_module("seeklog.store").open_store
     elif name in _HOMES:
-        found = getattr(import_module(f"seeklog.{_HOMES[name]}"), name)
+        value = getattr(import_module(f"seeklog.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module 'seeklog' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

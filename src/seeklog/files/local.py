@@ -327,8 +327,8 @@ class OsFiles:
         handle = self.open(path)
         try:
             # The kernel returns the conflicting lock, or this one with its type set to "unlocked".
-            found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _lock_of_whole_file(fcntl.F_RDLCK))
-            return int(struct.unpack_from("h", found)[0]) != fcntl.F_UNLCK
+            conflict = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _lock_of_whole_file(fcntl.F_RDLCK))
+            return int(struct.unpack_from("h", conflict)[0]) != fcntl.F_UNLCK
         finally:
             os.close(handle)
 
@@ -340,8 +340,8 @@ def _lock_of_whole_file(kind: int) -> bytes:
 
 def _is_at(handle: int, path: str) -> bool:
     try:
-        mine, found = os.fstat(handle), os.stat(path, follow_symlinks=False)
-        return (mine.st_ino, mine.st_dev) == (found.st_ino, found.st_dev)
+        opened, current = os.fstat(handle), os.stat(path, follow_symlinks=False)
+        return (opened.st_ino, opened.st_dev) == (current.st_ino, current.st_dev)
     except FileNotFoundError:
         return False
 

@@ -35,8 +35,8 @@ class InterpretedFinder(MetaPathFinder):
             return ModuleSpec(fullname, _Alias())
         if not fullname.startswith(f"{PACKAGE}."):
             return None
-        found = PathFinder.find_spec(fullname, path)
-        source = None if found is None or found.origin is None else source_of(found.origin)
+        spec = PathFinder.find_spec(fullname, path)
+        source = None if spec is None or spec.origin is None else source_of(spec.origin)
         if source is None:
             return None
         return spec_from_file_location(fullname, source, loader=self._loader(fullname, source))

@@ -63,8 +63,8 @@ class Sizes:
         shift = pc.max_element_wise(pc.subtract(bits, EXACT_BITS - 1), 0)
         middle = pc.shift_right(pc.shift_left(1, shift), 1)
         classes = pc.add(pc.shift_left(pc.shift_right(sizes, shift), shift), middle)
-        for each in pc.value_counts(classes).to_pylist():
-            added.by_class[each["values"]] = each["counts"]
+        for row in pc.value_counts(classes).to_pylist():
+            added.by_class[row["values"]] = row["counts"]
         self.merge(added)
 
     def merge(self, other: Sizes) -> None:
@@ -147,9 +147,9 @@ class Keys:
         import pyarrow.compute as pc
 
         counted = pc.value_counts(keys)
-        found = counted.field("values").to_pylist()
+        distinct = counted.field("values").to_pylist()
         counts = counted.field("counts").to_pylist()
-        self.add_counts(dict(zip(found, counts, strict=True)))
+        self.add_counts(dict(zip(distinct, counts, strict=True)))
 
     def add_counts(self, counts: Mapping[bytes, int]) -> None:
         """Add the number of occurrences of each key."""
@@ -167,7 +167,7 @@ class Keys:
     def _add_hashes(self, hashes: set[int] | list[int]) -> None:
         if len(self.hashes) == HASHES_KEPT:
             largest = self.hashes[-1]
-            hashes = [each for each in hashes if each < largest]
+            hashes = [value for value in hashes if value < largest]
         self.hashes = heapq.nsmallest(HASHES_KEPT, {*self.hashes, *hashes}) if hashes else self.hashes
 
     def _add_counts(self, counts: Mapping[bytes, int]) -> None:

@@ -246,8 +246,8 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
     overtaken = {task.base_offset for task in plan.tasks if _is_overtaken(task, files)}
     if overtaken:
         segments = "a segment was" if len(overtaken) == 1 else f"{len(overtaken)} segments were"
-        what = "replaced or deleted by a broker during the inspection; inspect the partition again"
-        findings.append(_changed(plan, f"{segments} {what}"))
+        cause = "replaced or deleted by a broker during the inspection; inspect the partition again"
+        findings.append(_changed(plan, f"{segments} {cause}"))
     for task in plan.tasks:
         if task.base_offset in overtaken or task.next_base_offset in overtaken:
             continue

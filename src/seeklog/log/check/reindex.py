@@ -192,17 +192,17 @@ def _problems(segment: Segment) -> list[IndexProblem]:
         # The file is being cut, so the entries cannot be checked.
         return [IndexProblem(segment.path, None, error.reason)]
     batches = BatchMap(state)
-    found = []
+    problems = []
     for file, table, crc in zip((OFFSETS, TIMES), (offsets, times), _noted_crcs(segment), strict=True):
         wrong = list(index_problems(segment, file, table, batches))
         if not wrong and crc is not None and crc32c(table) != crc:
             path = segment.shared.path(segment.base_offset, file.suffix)
             wrong.append(IndexProblem(path, None, f"{len(table)} bytes, fewer than were written"))
-        found += wrong
+        problems += wrong
     if state.problem is not None:
-        found.append(IndexProblem(segment.path, None, str(state.problem.reason)))
-    of_keys = key_index_problem(segment, state, is_whole=state.problem is None)
-    return found if of_keys is None else [*found, of_keys]
+        problems.append(IndexProblem(segment.path, None, str(state.problem.reason)))
+    key_problem = key_index_problem(segment, state, is_whole=state.problem is None)
+    return problems if key_problem is None else [*problems, key_problem]
 
 
 def _noted_crcs(segment: Segment) -> tuple[int | None, int | None]:

@@ -130,10 +130,10 @@ def plan_repair(
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config = files or OsFiles(), config or LogConfig()
     check_is_there(files, path)
-    found = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
+    inspection = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
     shared = Shared(files, path, config, writable=False)
     try:
-        return _Planner(shared, found, clock or SystemClock()).plan(from_torn=from_torn)
+        return _Planner(shared, inspection, clock or SystemClock()).plan(from_torn=from_torn)
     finally:
         shared.clear()
 
@@ -149,12 +149,12 @@ def check_is_there(files: Files, path: str) -> None:
 class _Planner:
     """Goes through the segments in order, and collects its decisions in lists."""
 
-    def __init__(self, shared: Shared, found: Plan, clock: Clock) -> None:
+    def __init__(self, shared: Shared, inspection: Plan, clock: Clock) -> None:
         self._shared = shared
-        self._tasks = found.tasks
+        self._tasks = inspection.tasks
         self._clock = clock
         self._listing = shared.files.list(shared.directory)
-        checkpoint = found.checkpoint
+        checkpoint = inspection.checkpoint
         self._is_ours = names.CHECKPOINT in self._listing and not (checkpoint is not None and checkpoint.is_visited)
         self._has_damaged_checkpoint = self._is_ours and self._is_checkpoint_damaged()
         self._promised = 0 if checkpoint is None else checkpoint.recovery_point
@@ -259,11 +259,14 @@ class _Planner:
             check.check_indexes()
         if check.task.is_swap:
             return None
-        found = [each for each in check.findings if each.kind in _RENEWED and each.severity is not Severity.NOTE]
-        changed = [each.detail for each in found if each.kind is Kind.SEAL and each.path == check.task.path]
+        problems = [finding for finding in check.findings if finding.severity is not Severity.NOTE]
+        outdated = [problem for problem in problems if problem.kind in _RENEWED]
+        changed = [
+            problem.detail for problem in outdated if problem.kind is Kind.SEAL and problem.path == check.task.path
+        ]
         if changed:
             return f"indexes and seal of a segment whose log does not change: {changed[0]}"
-        return _WHOLE if found else None
+        return _WHOLE if outdated else None
 
     def _mend(self, check: SegmentCheck) -> tuple[int, SegmentRepair]:
         """Remove the damaged bytes from a segment; return the offset after the rest, and the rewritten segment."""

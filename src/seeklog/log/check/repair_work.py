@@ -206,8 +206,8 @@ class _Work:
         """Return the next segment's base offset, existing or planned; None for the last one and in a broker's log."""
         if not self._is_ours:
             return None
-        found = filter(None, map(names.parse_segment_name, self._files.list(self._directory)))
-        bases = (base for base, suffix in found if suffix == names.LOG and base > base_offset)
+        parsed = filter(None, map(names.parse_segment_name, self._files.list(self._directory)))
+        bases = (base for base, suffix in parsed if suffix == names.LOG and base > base_offset)
         return min(bases, default=self._plan.roll_at)
 
     def _seal_of(self, state: SegmentState, sums: PageSums, *, follows: int) -> Seal:

@@ -155,15 +155,15 @@ class Salvage:
         """Find the next whole batch: at the claimed end of the damaged one, or anywhere after its start."""
         claimed = [damage.start + header.size] if header is not None else []
         for position in (*claimed, *self._candidates(damage.start + 1)):
-            found = self._header_at(position)
-            if found is None:
+            candidate = self._header_at(position)
+            if candidate is None:
                 continue
-            self._effort -= found.size
+            self._effort -= candidate.size
             if self._effort < 0:
                 self.is_given_up = True
                 return
-            if self._is_whole(position, found):
-                damage.stop, damage.next_offset = position, found.base_offset
+            if self._is_whole(position, candidate):
+                damage.stop, damage.next_offset = position, candidate.base_offset
                 # The damage is not a torn end, because a whole batch follows.
                 damage.kind = Kind.HEADER if damage.kind is Kind.TRUNCATED else damage.kind
                 return

@@ -62,8 +62,8 @@ class SegmentCheck:
         if self.salvage.is_given_up:
             last = self.salvage.damages[-1]
             is_many = len(self.salvage.damages) == MAX_DAMAGES
-            what = f"{MAX_DAMAGES} damages" if is_many else "too many bytes look like the start of a batch"
-            detail = f"{what}; the rest was not checked"
+            reason = f"{MAX_DAMAGES} damages" if is_many else "too many bytes look like the start of a batch"
+            detail = f"{reason}; the rest was not checked"
             self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.start))
 
     def _is_tail(self, damage: Damage) -> bool:

@@ -384,7 +384,8 @@ class _Run:
             limit=self._limit,
             judge=verdicts.judge,
         )
-        facts = [each for each in _facts(self._partition) if each.base_offset < max(end, todo.first_dirty_offset)]
+        stop = max(end, todo.first_dirty_offset)
+        facts = [entry for entry in _facts(self._partition) if entry.base_offset < stop]
         try:
             while facts:
                 facts = facts[self._copy(facts, filters, verdicts, end) :]
@@ -453,10 +454,10 @@ class _Run:
 
         try:
             files.truncate(handle, 0)
-            for each in facts:
-                if (old and not can_join(state, each, self._partition.config)) or each.base_offset not in sealed:
+            for entry in facts:
+                if (old and not can_join(state, entry, self._partition.config)) or entry.base_offset not in sealed:
                     break
-                old.append(sealed[each.base_offset])
+                old.append(sealed[entry.base_offset])
                 _feed(old[-1][0], 0, copy)
             filters.finish()
             write()

@@ -107,9 +107,9 @@ class Cut:
 
 def find_cut(view: View, offset: int) -> Cut:
     """Return a cut before the batch that contains `offset`, after checking the kept part of its segment."""
-    found = reading.seek(view, offset)
-    index = view.find(found.segment)
-    return Cut(index, view.segments[index].scan_to(found.position))
+    location = reading.seek(view, offset)
+    index = view.find(location.segment)
+    return Cut(index, view.segments[index].scan_to(location.position))
 
 
 def plan_truncation(view: View, *, log_end_offset: int, offset: int) -> Removal:

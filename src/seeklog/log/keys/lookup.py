@@ -119,12 +119,12 @@ class KeyLookup:
                 return None
             if segment.seal is not None and segment is not last and segment.next_offset <= high_watermark:
                 try:
-                    found = (segment.loaded.keys or self._load(segment, segment.seal)).offsets_of(first)
+                    relatives = (segment.loaded.keys or self._load(segment, segment.seal)).offsets_of(first)
                 except PageDamaged as error:
-                    found = self._rebuild_damaged(segment, segment.seal, error).offsets_of(first)
-                if not found:
+                    relatives = self._rebuild_damaged(segment, segment.seal, error).offsets_of(first)
+                if not relatives:
                     continue
-                offsets = [segment.base_offset + relative for relative in found]
+                offsets = [segment.base_offset + relative for relative in relatives]
             else:
                 table = self._catch_up(segment, high_watermark)
                 end = min(stop, segment.next_offset)
@@ -148,10 +148,10 @@ class KeyLookup:
             if offset < start:
                 continue  # the last record with this key, so none is in the range
             if offset < stop:
-                found = reading.read_records(view, offset, offset + 1, 1, 1, self._limit)
-                if found and found[0].key == key:
-                    return found[0]
-                if not found and not is_last_try:
+                records = reading.read_records(view, offset, offset + 1, 1, 1, self._limit)
+                if records and records[0].key == key:
+                    return records[0]
+                if not records and not is_last_try:
                     raise SegmentReplaced(segment.path)
             is_certain = False
         if is_certain:
@@ -182,24 +182,24 @@ class KeyLookup:
     def _open(self, segment: Segment, seal: Seal) -> OpenKeyIndex | None:
         """Return the entries of an existing file, read by ranges if it is large and at a URL, else mapped."""
         files, path = segment.shared.files, _path(segment)
-        found: KeyEntries | RangedKeys | str | None = None
+        opened: KeyEntries | RangedKeys | str | None = None
         try:
             if is_remote(files):
-                found = open_ranged(files, path, seal)
-            if found is None:
-                found = open_key_index(files.map(path), seal, is_proved=seal.content in self._proved)
+                opened = open_ranged(files, path, seal)
+            if opened is None:
+                opened = open_key_index(files.map(path), seal, is_proved=seal.content in self._proved)
         except FileNotFoundError:
             return None
         except OSError as error:
-            found = f"it cannot be read: {error}"
-        if isinstance(found, str):
-            logger.warning("%s: rebuilding the key index: %s", path, found)
+            opened = f"it cannot be read: {error}"
+        if isinstance(opened, str):
+            logger.warning("%s: rebuilding the key index: %s", path, opened)
             return None
-        if isinstance(found, KeyEntries):
+        if isinstance(opened, KeyEntries):
             self._proved.add(seal.content)
-        segment.loaded.keys = found
+        segment.loaded.keys = opened
         segment.shared.opened(segment)
-        return found
+        return opened
 
     def _build(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> OpenKeyIndex:
         logger.debug("%s: building the key index", segment.path)

@@ -85,14 +85,14 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     """Return the checkpoint in the bytes, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, subject="the checkpoint", path=path, advice=_DAMAGED)
     try:
-        words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
-        active = _numbers(words["active"], minimum=-INT64_MAX - 1) if "active" in words else ()
-        numbers = {name: whole_number(int(words[name])) for name in _NUMBERS}
-        epochs = _pairs(words["epochs"])
+        fields = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
+        active = _numbers(fields["active"], minimum=-INT64_MAX - 1) if "active" in fields else ()
+        numbers = {name: whole_number(int(fields[name])) for name in _NUMBERS}
+        epochs = _pairs(fields["epochs"])
         for epoch, _ in epochs:
             whole_number(epoch, maximum=INT32_MAX)
-        gaps = _pairs(words.get("gaps", ""))
-        producers = bool(int(words["producers"])) if "producers" in words else None
+        gaps = _pairs(fields.get("gaps", ""))
+        producers = bool(int(fields["producers"])) if "producers" in fields else None
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
     return Checkpoint(
@@ -109,12 +109,12 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     )
 
 
-def _numbers(words: str, *, minimum: int = 0) -> tuple[int, ...]:
-    return tuple(whole_number(int(word), minimum=minimum) for word in words.split())
+def _numbers(text: str, *, minimum: int = 0) -> tuple[int, ...]:
+    return tuple(whole_number(int(word), minimum=minimum) for word in text.split())
 
 
-def _pairs(words: str) -> tuple[tuple[int, int], ...]:
-    numbers = iter(_numbers(words))
+def _pairs(text: str) -> tuple[tuple[int, int], ...]:
+    numbers = iter(_numbers(text))
     return tuple(zip(numbers, numbers, strict=True))
 
 

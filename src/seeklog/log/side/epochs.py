@@ -84,10 +84,10 @@ class LeaderEpochs:
         """The newest epoch, or -1."""
         return self.entries[-1][0] if self.entries else -1
 
-    def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
+    def merge(self, scanned: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
         """Add the epochs that a scan of batches found."""
         self.truncate(log_end_offset)
-        for epoch, start_offset in found:
+        for epoch, start_offset in scanned:
             if epoch > self.latest:
                 self.entries.append((epoch, start_offset))
         self._drop_before(log_start_offset)

@@ -88,7 +88,7 @@ class Snapshots:
         self._directory = directory
         parsed = map(names.parse_segment_name, listing)
         # Sets, because two threads may change them at once without undoing each other's change.
-        self._offsets = {each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT}
+        self._offsets = {name[0] for name in parsed if name is not None and name[1] == names.SNAPSHOT}
         self._unusable: set[int] = set()
 
     @property

@@ -87,8 +87,8 @@ def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None])
         data = read_if_exists(files, path)
         if data is None:
             return None
-        found = decode_watermark(data)
-        if found is not None:
-            return found
+        published = decode_watermark(data)
+        if published is not None:
+            return published
     warn(f"{path} fails its CRC: using the high watermark of the checkpoint until a writer publishes another")
     return None
