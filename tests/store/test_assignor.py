@@ -42,7 +42,7 @@ def everything(partitions: Partitions) -> set[TopicPartition]:
 
 
 @given(subscriptions, topics, holdings)
-def test_every_partition_with_a_subscriber_goes_to_exactly_one(
+def test_every_partition_goes_to_exactly_one_subscriber(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings
 ) -> None:
     planned = plan(subscribed, partitions, current)
@@ -55,7 +55,7 @@ def test_every_partition_with_a_subscriber_goes_to_exactly_one(
 
 
 @given(subscriptions, topics, holdings)
-def test_only_subscribers_of_a_topic_get_its_partitions(
+def test_only_subscribers_of_topic_get_its_partitions(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings
 ) -> None:
     for member, of_member in plan(subscribed, partitions, current).items():
@@ -63,7 +63,7 @@ def test_only_subscribers_of_a_topic_get_its_partitions(
 
 
 @given(same_subscriptions, topics, holdings)
-def test_those_who_subscribe_alike_have_alike_many(
+def test_members_with_same_topics_get_equal_shares(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings
 ) -> None:
     sizes = [len(of_member) for of_member in plan(subscribed, partitions, current).values()]
@@ -72,7 +72,7 @@ def test_those_who_subscribe_alike_have_alike_many(
 
 
 @given(subscriptions, topics, holdings)
-def test_no_partition_could_move_and_make_it_more_even(
+def test_no_single_move_would_balance_plan_better(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings
 ) -> None:
     planned = plan(subscribed, partitions, current)
@@ -84,7 +84,9 @@ def test_no_partition_could_move_and_make_it_more_even(
 
 
 @given(same_subscriptions, topics, holdings)
-def test_as_few_partitions_move_as_can(subscribed: Subscriptions, partitions: Partitions, current: Holdings) -> None:
+def test_as_few_partitions_as_possible_move(
+    subscribed: Subscriptions, partitions: Partitions, current: Holdings
+) -> None:
     """Goal: whoever has no more than its even share keeps all of it, and who has more gives only the surplus."""
     planned = plan(subscribed, partitions, current)
 
@@ -107,16 +109,14 @@ def test_as_few_partitions_move_as_can(subscribed: Subscriptions, partitions: Pa
 
 
 @given(subscriptions, topics, holdings)
-def test_a_plan_that_is_carried_out_is_kept(
-    subscribed: Subscriptions, partitions: Partitions, current: Holdings
-) -> None:
+def test_applied_plan_is_stable(subscribed: Subscriptions, partitions: Partitions, current: Holdings) -> None:
     planned = plan(subscribed, partitions, current)
 
     assert plan(subscribed, partitions, planned) == planned
 
 
 @given(subscriptions, topics, holdings, st.randoms(use_true_random=False))
-def test_all_decide_alike_whatever_order_they_see(
+def test_plan_does_not_depend_on_order_of_input(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings, draw: random.Random
 ) -> None:
     def shuffled(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_all_decide_alike_whatever_order_they_see(
 
 
 @given(st.integers(1, 40), st.integers(1, 7))
-def test_one_who_comes_takes_its_share_and_nothing_else_moves(count: int, size: int) -> None:
+def test_new_member_gets_its_share_and_nothing_else_moves(count: int, size: int) -> None:
     partitions = {"a": set(range(count))}
     before = plan({f"member-{number}": frozenset("a") for number in range(size)}, partitions, {})
     after = plan({f"member-{number}": frozenset("a") for number in range(size + 1)}, partitions, before)
@@ -139,7 +139,7 @@ def test_one_who_comes_takes_its_share_and_nothing_else_moves(count: int, size: 
 
 
 @given(st.integers(1, 40), st.integers(2, 7), st.data())
-def test_one_who_goes_leaves_its_own_and_nothing_else_moves(count: int, size: int, data: st.DataObject) -> None:
+def test_only_partitions_of_leaving_member_move(count: int, size: int, data: st.DataObject) -> None:
     partitions = {"a": set(range(count))}
     subscribed = {f"member-{number}": frozenset("a") for number in range(size)}
     before = plan(subscribed, partitions, {})
@@ -149,7 +149,7 @@ def test_one_who_goes_leaves_its_own_and_nothing_else_moves(count: int, size: in
     assert all(before[member] <= after[member] for member in after)
 
 
-def test_nobody_and_nothing_are_planned_too() -> None:
+def test_plans_without_members_or_partitions_are_empty() -> None:
     assert plan({}, {"a": {0, 1}}, {}) == {}
     assert plan({"member": frozenset("a")}, {}, {"member": {TopicPartition("a", 0)}}) == {"member": set()}
 
@@ -349,16 +349,16 @@ def agree(seed: int, *, interleaved: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_members_that_come_go_and_die_agree_and_never_share_a_partition(seed: int) -> None:
+def test_members_that_join_leave_and_die_converge_without_sharing_partition(seed: int) -> None:
     agree(seed, interleaved=False)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1060))
-def test_members_agree_though_others_act_between_what_they_see_and_what_they_do(seed: int) -> None:
+def test_members_converge_although_others_act_between_read_and_write(seed: int) -> None:
     agree(seed, interleaved=True)
 
 
-def test_it_takes_few_rounds_to_agree() -> None:
+def test_members_converge_in_few_rounds() -> None:
     """Goal: a member more or less costs each of the others a heartbeat or two, not a storm of generations."""
     world = World({"a": 12})
     for size in range(1, 7):
@@ -373,7 +373,7 @@ def test_it_takes_few_rounds_to_agree() -> None:
     assert [len(member.assignment) for member in world.members.values()] == [12]
 
 
-def test_the_files_of_those_who_are_gone_are_removed() -> None:
+def test_member_files_of_dead_members_are_removed() -> None:
     world = World({"a": 4})
     numbers = [world.join(frozenset("a")) for _ in range(4)]
     world.die(numbers[0])

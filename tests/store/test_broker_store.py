@@ -85,7 +85,7 @@ def rows(store: Store, number: int) -> list[Row]:
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 @pytest.mark.parametrize("start", [0, 37])
-def test_a_look_reads_everything_and_changes_not_a_byte(root: Path, stop: str, start: int) -> None:
+def test_reading_broker_directory_changes_no_byte(root: Path, stop: str, start: int) -> None:
     made = Directory(root, stop=stop, start=start)
     before = snapshot(root)
 
@@ -102,14 +102,14 @@ def test_a_look_reads_everything_and_changes_not_a_byte(root: Path, stop: str, s
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])
-def test_partitions_that_lie_on_other_brokers_are_not_here(root: Path, number: int) -> None:
+def test_partitions_on_other_brokers_are_not_listed(root: Path, number: int) -> None:
     Directory(root)
 
     with open_brokers(root, read_only=True) as store, pytest.raises(TopicNotFound, match="only 1, 3"):
         store.log("orders", number)
 
 
-def test_a_topic_without_an_id_has_the_same_one_at_every_look(root: Path) -> None:
+def test_topic_without_id_has_same_id_at_every_read(root: Path) -> None:
     """Brokers before 2.8 gave none. A version that grows at every look makes producers and readers start over."""
     Directory(root)
     with open_brokers(root, read_only=True) as store:
@@ -119,7 +119,7 @@ def test_a_topic_without_an_id_has_the_same_one_at_every_look(root: Path) -> Non
         assert store._topics.version == version
 
 
-def test_a_look_beside_a_running_broker_is_allowed(root: Path) -> None:
+def test_reading_beside_running_broker_is_allowed(root: Path) -> None:
     made = Directory(root, stop="crash")
     with Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
@@ -133,7 +133,7 @@ def test_a_look_beside_a_running_broker_is_allowed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
-def test_a_writer_takes_the_topics_in(root: Path, stop: str) -> None:
+def test_writer_adopts_topics_of_broker(root: Path, stop: str) -> None:
     made = Directory(root, stop=stop)
     for _ in range(2):
         with open_brokers(root, retention_ms=1000) as store:
@@ -148,7 +148,7 @@ def test_a_writer_takes_the_topics_in(root: Path, stop: str) -> None:
     assert GOING not in partition_directories(root)
 
 
-def test_a_topic_without_an_id_is_given_one_that_it_keeps(root: Path) -> None:
+def test_adopted_topic_without_id_keeps_placeholder_id(root: Path) -> None:
     Directory(root)
     with open_brokers(root) as store:
         topic_id = store.describe_topic("empty").topic_id
@@ -157,7 +157,7 @@ def test_a_topic_without_an_id_is_given_one_that_it_keeps(root: Path) -> None:
         assert store.describe_topic("empty").topic_id == topic_id
 
 
-def test_nothing_of_a_broker_is_deleted_by_age_before_somebody_says_so(root: Path) -> None:
+def test_records_of_broker_are_not_deleted_by_age_by_default(root: Path) -> None:
     made = Directory(root)
     clock = FakeClock()
     clock.advance(10 * YEAR_MS)
@@ -171,7 +171,7 @@ def test_nothing_of_a_broker_is_deleted_by_age_before_somebody_says_so(root: Pat
         assert store.log("orders", 1).log_end_offset == made.end
 
 
-def test_records_go_on_where_the_broker_stopped(root: Path) -> None:
+def test_appends_continue_at_end_of_broker_log(root: Path) -> None:
     made = Directory(root)
     with open_brokers(root) as store:
         send(store, "orders", [b"new"], partition=3)
@@ -183,7 +183,7 @@ def test_records_go_on_where_the_broker_stopped(root: Path) -> None:
         assert rows(store, 1) == made.rows(1)
 
 
-def test_keys_are_spread_over_the_partitions_that_the_topic_has_not_over_those_that_lie_here(root: Path) -> None:
+def test_keys_are_spread_over_all_partitions_of_topic_not_only_local_ones(root: Path) -> None:
     """Four partitions, of which two lie here: a key that belongs to another must not go to one of them."""
     Directory(root)
     went, elsewhere = set(), 0
@@ -197,7 +197,7 @@ def test_keys_are_spread_over_the_partitions_that_the_topic_has_not_over_those_t
         assert elsewhere
 
 
-def test_new_partitions_come_behind_the_highest(root: Path) -> None:
+def test_new_partitions_follow_highest_number(root: Path) -> None:
     Directory(root)
     with open_brokers(root) as store:
         grown = store.add_partitions("orders", partitions=6)
@@ -206,7 +206,7 @@ def test_new_partitions_come_behind_the_highest(root: Path) -> None:
         assert (root / "orders-5" / "partition.metadata").read_text().endswith(TOPIC_ID)
 
 
-def test_a_broker_topic_can_be_deleted(root: Path) -> None:
+def test_topic_of_broker_can_be_deleted(root: Path) -> None:
     Directory(root)
     with open_brokers(root) as store:
         store.delete_topic("orders")
@@ -215,7 +215,7 @@ def test_a_broker_topic_can_be_deleted(root: Path) -> None:
         assert partition_directories(root) == ["empty-0"]
 
 
-def test_what_is_no_partition_is_left_as_it_is(root: Path) -> None:
+def test_other_directories_are_left_unchanged(root: Path) -> None:
     Directory(root)
     (root / FUTURE).mkdir()
     (root / FUTURE / f"{0:020d}.log").write_bytes(b"half")
@@ -228,7 +228,7 @@ def test_what_is_no_partition_is_left_as_it_is(root: Path) -> None:
     assert (root / "cleaner-offset-checkpoint").exists()
 
 
-def test_topics_that_a_broker_made_since_are_taken_in_by_the_next_open(root: Path) -> None:
+def test_topics_created_by_broker_later_are_adopted_by_next_open(root: Path) -> None:
     Directory(root)
     with open_brokers(root):
         pass
@@ -242,7 +242,7 @@ def test_topics_that_a_broker_made_since_are_taken_in_by_the_next_open(root: Pat
 
 
 @pytest.mark.parametrize("damage", ["lost its log", "cannot be read"])
-def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: Path, damage: str) -> None:
+def test_topic_with_damaged_directory_stays_in_catalog(root: Path, damage: str) -> None:
     """A broker renames the directory of a topic that it deletes. This one has kept its name."""
     Directory(root)
     with open_brokers(root) as store:
@@ -261,7 +261,7 @@ def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: P
             append(store, "empty", [b"x"])
 
 
-def test_topics_that_no_catalog_has_stay_in_sight_of_a_reader_when_the_catalog_changes(root: Path) -> None:
+def test_reader_keeps_uncataloged_topics_when_catalog_changes(root: Path) -> None:
     Directory(root)
     with open_brokers(root) as store:
         make_broker("3.x").write(root / "later-2", stop="clean")
@@ -272,7 +272,7 @@ def test_topics_that_no_catalog_has_stay_in_sight_of_a_reader_when_the_catalog_c
             assert reader.topics() == ["empty", "later", "new", "orders"]
 
 
-def test_a_directory_that_only_has_the_shape_of_one_is_not_named_by_users(root: Path) -> None:
+def test_directory_named_like_partition_without_log_is_ignored(root: Path) -> None:
     Directory(root)
     with open_brokers(root) as store, pytest.raises(InvalidName):
         store.describe_topic("../orders")
@@ -281,7 +281,7 @@ def test_a_directory_that_only_has_the_shape_of_one_is_not_named_by_users(root: 
 # ---------------------------------------------------------------- what the root's checkpoints say
 
 
-def test_the_start_that_the_broker_has_noted_is_kept(root: Path) -> None:
+def test_log_start_offset_noted_by_broker_is_kept(root: Path) -> None:
     """`kafka-delete-records` raised it inside a segment: no file tells it."""
     made = Directory(root, start=37)
     for _ in range(2):
@@ -294,7 +294,7 @@ def test_the_start_that_the_broker_has_noted_is_kept(root: Path) -> None:
     assert RootOffsets.read(QuickFiles(), str(root)).log_start_offsets[TopicPartition("orders", 1)] == 37
 
 
-def test_a_start_beyond_whole_segments_hides_them(root: Path) -> None:
+def test_log_start_offset_beyond_segments_hides_them(root: Path) -> None:
     """The broker raised the start and died before it deleted the segments below."""
     made = Directory(root, stop="crash")
     start = made.brokers[1].segments[2].base_offset + 1
@@ -310,7 +310,7 @@ def test_a_start_beyond_whole_segments_hides_them(root: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
-def test_damage_below_the_brokers_recovery_point_is_refused(root: Path, damage: str) -> None:
+def test_damage_below_recovery_point_of_broker_is_refused(root: Path, damage: str) -> None:
     made = Directory(root)
     path = made.active(1)
     data = bytearray(path.read_bytes())
@@ -327,7 +327,7 @@ def test_damage_below_the_brokers_recovery_point_is_refused(root: Path, damage: 
         assert rows(store, 3)[:-1] == made.rows(3)
 
 
-def test_damage_above_the_brokers_recovery_point_is_cut_and_kept(root: Path) -> None:
+def test_damage_above_recovery_point_of_broker_is_cut_and_kept(root: Path) -> None:
     made = Directory(root, stop="crash", recovery_point=100)
     path = made.active(1)
     whole = path.read_bytes()
@@ -341,7 +341,7 @@ def test_damage_above_the_brokers_recovery_point_is_cut_and_kept(root: Path) -> 
     assert evidence.read_bytes() == torn
 
 
-def test_a_torn_tail_is_no_matter_for_a_reader(root: Path) -> None:
+def test_reader_ignores_torn_tail(root: Path) -> None:
     made = Directory(root, stop="crash", recovery_point=100)
     path = made.active(1)
     path.write_bytes(path.read_bytes() + b"torn")
@@ -352,7 +352,7 @@ def test_a_torn_tail_is_no_matter_for_a_reader(root: Path) -> None:
     assert snapshot(root) == before
 
 
-def test_what_was_written_since_is_in_the_brokers_checkpoints(root: Path) -> None:
+def test_appends_are_written_to_checkpoints_of_broker(root: Path) -> None:
     made = Directory(root)
     with open_brokers(root) as store:
         append(store, "orders", [b"x"] * 3, partition=1)
@@ -369,7 +369,7 @@ def test_what_was_written_since_is_in_the_brokers_checkpoints(root: Path) -> Non
 # ---------------------------------------------------------------- a broker that runs
 
 
-def test_a_store_is_not_opened_for_writing_while_a_broker_runs_on_it(root: Path) -> None:
+def test_store_is_not_opened_for_writing_while_broker_runs(root: Path) -> None:
     Directory(root)
     with Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
@@ -380,7 +380,7 @@ def test_a_store_is_not_opened_for_writing_while_a_broker_runs_on_it(root: Path)
 
 
 @pytest.mark.id("broker-directory-untouched")
-def test_a_running_brokers_directory_is_not_touched(root: Path) -> None:
+def test_directory_of_running_broker_is_not_touched(root: Path) -> None:
     Directory(root)
     before = snapshot(root)
     with Holder(root / names.LOCK, "broker"):
@@ -390,7 +390,7 @@ def test_a_running_brokers_directory_is_not_touched(root: Path) -> None:
 
 
 @pytest.mark.id("broker-kept-out")
-def test_no_broker_can_start_while_a_store_is_open_for_writing(root: Path) -> None:
+def test_broker_cannot_start_while_store_is_open_for_writing(root: Path) -> None:
     Directory(root)
     first, second = open_brokers(root), open_brokers(root)
     for store in (first, second):
@@ -402,19 +402,19 @@ def test_no_broker_can_start_while_a_store_is_open_for_writing(root: Path) -> No
         assert broker.got_it
 
 
-def test_a_reader_does_not_keep_a_broker_from_starting(root: Path) -> None:
+def test_reader_does_not_prevent_broker_from_starting(root: Path) -> None:
     Directory(root)
     with open_brokers(root, read_only=True), Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
 
 
-def test_the_brokers_lock_file_keeps_its_bytes(root: Path) -> None:
+def test_lock_file_of_broker_keeps_its_bytes(root: Path) -> None:
     Directory(root)
     with open_brokers(root):
         assert (root / names.LOCK).read_bytes() == b""
 
 
-def test_a_store_that_fails_to_open_lets_the_brokers_lock_go(root: Path) -> None:
+def test_failed_open_releases_lock_of_broker(root: Path) -> None:
     Directory(root)
     (root / "orders-1").rename(root / "elsewhere")
     (root / "orders-1").symlink_to(root / "elsewhere")
@@ -425,7 +425,7 @@ def test_a_store_that_fails_to_open_lets_the_brokers_lock_go(root: Path) -> None
         assert broker.got_it
 
 
-def test_the_log_of_a_brokers_cluster_is_neither_written_nor_maintained(root: Path) -> None:
+def test_cluster_metadata_log_is_neither_written_nor_maintained(root: Path) -> None:
     Directory(root)
     shutil.copytree(root / "orders-1", root / "__cluster_metadata-0")
     before = snapshot(root / "__cluster_metadata-0")

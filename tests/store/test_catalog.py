@@ -49,7 +49,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
     )
 
 
-def test_a_line_is_one_topic_in_the_order_of_the_names() -> None:
+def test_lines_are_topics_in_order_of_names() -> None:
     backwards = dict(reversed(CATALOG.items()))
 
     first, *lines, last = encode_catalog(backwards).splitlines()
@@ -59,7 +59,7 @@ def test_a_line_is_one_topic_in_the_order_of_the_names() -> None:
     assert last.startswith(b"crc32c ")
 
 
-def test_a_change_stands_in_its_line_and_nowhere_else() -> None:
+def test_change_in_progress_is_noted_in_line_of_its_topic() -> None:
     lines = [json.loads(line) for line in ENCODED.splitlines()[1:-1]]
 
     assert [(line.get("change"), line.get("partitions_changing")) for line in lines] == [
@@ -74,15 +74,15 @@ def test_a_change_stands_in_its_line_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     ("name", "is_there", "count"), [("a", True, 1), ("b", True, 4), ("coming", False, 0), ("going", False, 2)]
 )
-def test_a_topic_is_there_when_it_is_whole_and_not_going(name: str, is_there: bool, count: int) -> None:
+def test_topic_being_created_or_deleted_does_not_exist_for_users(name: str, is_there: bool, count: int) -> None:
     assert (CATALOG[name].is_there, CATALOG[name].partition_count) == (is_there, count)
 
 
-def test_a_topic_that_grows_is_there_as_it_was() -> None:
+def test_growing_topic_exists_with_its_old_partitions() -> None:
     assert (CATALOG["growing"].is_there, CATALOG["growing"].partition_count) == (True, 1)
 
 
-def test_every_bit_of_a_catalog_is_refused_when_it_flips() -> None:
+def test_every_flipped_bit_of_catalog_is_refused() -> None:
     for bit in range(8 * len(ENCODED)):
         flipped = bytearray(ENCODED)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -90,26 +90,26 @@ def test_every_bit_of_a_catalog_is_refused_when_it_flips() -> None:
             decode_catalog(bytes(flipped), path="p")
 
 
-def test_every_cut_of_a_catalog_is_refused() -> None:
+def test_every_truncation_of_catalog_is_refused() -> None:
     for size in range(len(ENCODED)):
         with pytest.raises(CorruptionError):
             decode_catalog(ENCODED[:size], path="p")
 
 
 @pytest.mark.parametrize("behind", [b"\n", b"\0", b" ", ENCODED[-16:], ENCODED])
-def test_bytes_behind_a_catalog_are_refused(behind: bytes) -> None:
+def test_bytes_after_catalog_are_refused(behind: bytes) -> None:
     with pytest.raises(CorruptionError):
         decode_catalog(ENCODED + behind, path="p")
 
 
-def test_a_refusal_names_the_file_and_what_to_do() -> None:
+def test_error_names_file_and_remedy() -> None:
     with pytest.raises(CorruptionError, match=r"(?s)/data/seeklog-topics: .*CRC.*Restore the file") as caught:
         decode_catalog(b"nothing", path="/data/seeklog-topics")
 
     assert caught.value.path == "/data/seeklog-topics"
 
 
-def test_a_version_that_is_not_known_is_refused_as_such() -> None:
+def test_unknown_version_of_catalog_is_refused_as_such() -> None:
     with pytest.raises(CorruptionError, match="newer seeklog"):
         decode_catalog(sealed(b"seeklog-topics 2\n"), path="p")
 
@@ -128,7 +128,7 @@ def test_a_version_that_is_not_known_is_refused_as_such() -> None:
         b"\xff",
     ],
 )
-def test_a_line_that_is_no_topic_is_refused_though_the_crc_fits(line: bytes) -> None:
+def test_invalid_line_is_refused_although_crc_matches(line: bytes) -> None:
     with pytest.raises(CorruptionError, match="does not parse"):
         decode_catalog(sealed(b"seeklog-topics 1\n" + line + b"\n"), path="p")
 
@@ -149,14 +149,14 @@ def test_a_line_that_is_no_topic_is_refused_though_the_crc_fits(line: bytes) -> 
     ],
     ids=str,
 )
-def test_a_topic_that_no_store_would_write_is_refused_though_the_crc_fits(entry: dict[str, Any]) -> None:
+def test_invalid_topic_is_refused_although_crc_matches(entry: dict[str, Any]) -> None:
     whole = {"topic": "a", "id": ID, "partitions": [0], "config": {}} | entry
 
     with pytest.raises(CorruptionError):
         decode_catalog(sealed(b"seeklog-topics 1\n" + json.dumps(whole).encode() + b"\n"), path="p")
 
 
-def test_topic_ids_are_kafkas_and_differ() -> None:
+def test_topic_ids_have_format_of_kafka_and_differ() -> None:
     ids = {new_topic_id() for _ in range(100)}
 
     assert len(ids) == 100
@@ -179,11 +179,11 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_store_without_a_catalog_has_none_to_read(tmp_path: Path) -> None:
+def test_missing_catalog_reads_as_none(tmp_path: Path) -> None:
     assert CatalogFile(QuickFiles(), str(tmp_path)).read() is None
 
 
-def test_a_damaged_catalog_is_refused_by_every_open_and_nothing_changes(root: Path) -> None:
+def test_damaged_catalog_is_refused_by_every_open_without_change(root: Path) -> None:
     """Every eighth bit and every cut: the bytes alone are held against all of them above."""
     catalog = root / names.TOPICS
     whole = catalog.read_bytes()
@@ -208,7 +208,7 @@ def test_a_damaged_catalog_is_refused_by_every_open_and_nothing_changes(root: Pa
         assert read(store, "payments") == [b"0", b"1"]
 
 
-def test_a_catalog_that_is_damaged_while_the_store_is_open_is_refused_at_the_next_look(root: Path) -> None:
+def test_catalog_damaged_while_store_is_open_is_refused_at_next_read(root: Path) -> None:
     with open_store(root) as store:
         whole = (root / names.TOPICS).read_bytes()
         (root / names.TOPICS).write_bytes(whole[:-5])
@@ -228,7 +228,7 @@ def test_a_catalog_that_is_damaged_while_the_store_is_open_is_refused_at_the_nex
         assert store.topics() == ["orders", "payments"]
 
 
-def test_without_its_catalog_the_topics_are_found_by_their_directories(root: Path) -> None:
+def test_without_catalog_topics_are_found_by_their_directories(root: Path) -> None:
     with open_store(root) as store:
         topic_id = store.describe_topic("payments").topic_id
     (root / names.TOPICS).unlink()
@@ -242,7 +242,7 @@ def test_without_its_catalog_the_topics_are_found_by_their_directories(root: Pat
         assert read(store, "payments") == [b"0", b"1"]
 
 
-def test_a_catalog_that_is_a_directory_is_refused_in_our_own_words(root: Path) -> None:
+def test_directory_in_place_of_catalog_raises_seeklog_error(root: Path) -> None:
     (root / names.TOPICS).unlink()
     (root / names.TOPICS).mkdir()
 
@@ -251,7 +251,7 @@ def test_a_catalog_that_is_a_directory_is_refused_in_our_own_words(root: Path) -
             open_store(root, read_only=read_only)
 
 
-def test_a_catalog_is_synced_before_it_has_its_name_and_the_name_after(root: Path) -> None:
+def test_catalog_is_synced_before_rename_and_directory_after(root: Path) -> None:
     files = CountingFiles()
     with open_store(root, files=files) as store:
         files.diary.clear()
@@ -262,7 +262,7 @@ def test_a_catalog_is_synced_before_it_has_its_name_and_the_name_after(root: Pat
 
 
 @pytest.mark.parametrize("left", [b"", b"half of a catalog"])
-def test_what_a_crash_left_of_a_catalog_under_its_temporary_name_means_nothing(root: Path, left: bytes) -> None:
+def test_temporary_catalog_left_by_crash_is_ignored(root: Path, left: bytes) -> None:
     (root / (names.TOPICS + names.TEMPORARY)).write_bytes(left)
 
     with open_store(root) as store:
@@ -271,7 +271,7 @@ def test_what_a_crash_left_of_a_catalog_under_its_temporary_name_means_nothing(r
         assert store.topics() == ["new", "orders", "payments"]
 
 
-def test_a_change_that_cannot_be_written_is_refused_and_the_topics_are_as_they_were(root: Path) -> None:
+def test_failed_write_of_catalog_leaves_topics_unchanged(root: Path) -> None:
     files = FailingFiles("rename", names.TOPICS)
     with open_store(root, files=files) as store:
         before = store.describe_topic("orders")

@@ -68,7 +68,7 @@ def calls_of(action: Callable[[], object]) -> int:
 
 
 @pytest.mark.id("commit-calls")
-def test_a_commit_is_at_most_120_calls(tmp_path: Path) -> None:
+def test_commit_takes_at_most_120_calls(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("events", partitions=1)
         append(store, "events", [b"x"] * 10)
@@ -82,7 +82,7 @@ def test_a_commit_is_at_most_120_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("commit-syncs")
-def test_a_commit_opens_nothing_and_syncs_once(consumer: Consumer, files: OpenCountingFiles) -> None:
+def test_commit_opens_no_files_and_syncs_once(consumer: Consumer, files: OpenCountingFiles) -> None:
     before = len(files.diary)
     for _ in range(10):
         consumer.commit()
@@ -92,7 +92,7 @@ def test_a_commit_opens_nothing_and_syncs_once(consumer: Consumer, files: OpenCo
     assert what.count("sync") == 10
 
 
-def test_a_commit_syncs_each_partition_whose_records_are_not_durable_yet(
+def test_commit_syncs_each_partition_with_unsynced_records(
     store: Store, consumer: Consumer, files: OpenCountingFiles
 ) -> None:
     for partition in range(2):
@@ -106,7 +106,7 @@ def test_a_commit_syncs_each_partition_whose_records_are_not_durable_yet(
     assert all(store.log("events", partition).recovery_point == 11 for partition in range(2))
 
 
-def test_commits_are_compacted_as_they_come(store: Store, tmp_path: Path) -> None:
+def test_commits_are_compacted_regularly(store: Store, tmp_path: Path) -> None:
     """Goal: neither the bytes on disk nor what an open reads grow with the number of commits."""
     for number in range(4 * ROLL_RECORDS):
         store.commit_offsets("g", {ZERO: number % 10})
@@ -117,9 +117,7 @@ def test_commits_are_compacted_as_they_come(store: Store, tmp_path: Path) -> Non
     assert store.lag("g")[0].committed == (4 * ROLL_RECORDS - 1) % 10
 
 
-def test_a_commit_after_a_compaction_that_had_no_room_is_durable_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_is_durable_after_compaction_without_disk_space(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     from seeklog import Log
     from seeklog.errors import DiskFull
 

@@ -12,7 +12,7 @@ from seeklog.errors import InvalidRecord, SeeklogError, UsageError
 from store.workbench import append, open_store, read
 
 
-def test_a_topic_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
+def test_compacted_topic_keeps_latest_record_of_each_key(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=300) as store:
         store.create_topic("latest", partitions=2, config={"cleanup.policy": "compact"})
         store.create_topic("all", partitions=1)
@@ -31,7 +31,7 @@ def test_a_topic_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
 
 @pytest.mark.id("compaction-of-an-altered-topic")
 @pytest.mark.parametrize("moment", ["before", "while it is opened", "while it is opened, and somebody learns of it"])
-def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_compacted_by_the_old_policy(
+def test_stale_policy_does_not_compact_records_written_after_alteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     root, words = tmp_path / "store", {"segment_bytes": 300}
@@ -64,7 +64,7 @@ def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_comp
         assert len(read(store, "t")) == 30
 
 
-def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_is_closed_if_catalog_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
         store.create_topic("t", partitions=1)
         opening = store._table._open_to_write
@@ -81,7 +81,7 @@ def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, mon
         append(other, "t", [b"not locked"])
 
 
-def test_a_borrowed_log_is_released_where_the_catalog_cannot_be_read(tmp_path: Path) -> None:
+def test_borrowed_log_is_released_if_catalog_cannot_be_read(tmp_path: Path) -> None:
     catalog, place = tmp_path / "store" / names.TOPICS, TopicPartition("t", 0)
     with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
         store.create_topic("t", partitions=1)
@@ -95,7 +95,7 @@ def test_a_borrowed_log_is_released_where_the_catalog_cannot_be_read(tmp_path: P
         append(other, "t", [b"not locked"])
 
 
-def test_maintenance_compacts_what_is_due(tmp_path: Path) -> None:
+def test_maintenance_compacts_due_partitions(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=300) as store:
         store.create_topic("latest", partitions=1, config={"cleanup.policy": "compact"})
         for number in range(30):
@@ -104,7 +104,7 @@ def test_maintenance_compacts_what_is_due(tmp_path: Path) -> None:
         assert len(read(store, "latest")) < 10
 
 
-def test_a_producer_refuses_a_record_without_key(tmp_path: Path) -> None:
+def test_producer_refuses_record_without_key_in_compacted_topic(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("latest", partitions=1, config={"cleanup.policy": "compact"})
         with store.producer() as producer, pytest.raises(InvalidRecord, match="needs a key"):
@@ -112,7 +112,7 @@ def test_a_producer_refuses_a_record_without_key(tmp_path: Path) -> None:
         assert read(store, "latest") == []
 
 
-def test_groups_read_the_same_after_their_topic_was_compacted(tmp_path: Path) -> None:
+def test_groups_are_unchanged_by_compaction_of_their_topic(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("t", partitions=2)
         for number in range(40):

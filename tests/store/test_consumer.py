@@ -32,7 +32,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 19, 60, 1000])
-def test_poll_hands_out_every_record_once_in_the_order_of_its_partition(store: Store, most: int) -> None:
+def test_poll_returns_every_record_once_in_order_of_its_partition(store: Store, most: int) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         polled = []
         while records := consumer.poll(max_records=most):
@@ -45,7 +45,7 @@ def test_poll_hands_out_every_record_once_in_the_order_of_its_partition(store: S
     assert all(record.value == b"%d/%d" % (record.partition, record.offset) for record in polled)
 
 
-def test_poll_lets_no_partition_starve(store: Store) -> None:
+def test_poll_starves_no_partition(store: Store) -> None:
     fill(store, 0, 200)
     with store.consumer(["events"], **EARLIEST) as consumer:
         seen = {record.partition for _ in range(9) for record in consumer.poll(max_records=1)}
@@ -53,13 +53,13 @@ def test_poll_lets_no_partition_starve(store: Store) -> None:
     assert seen == {0, 1, 2}
 
 
-def test_max_poll_records_bounds_what_a_poll_hands_out(store: Store) -> None:
+def test_max_poll_records_limits_poll(store: Store) -> None:
     with store.consumer(["events"], max_poll_records=4, **EARLIEST) as consumer:
         assert all(len(consumer.poll()) <= 4 for _ in range(30))
 
 
 @pytest.mark.parametrize("most", range(1, 20))
-def test_a_poll_never_hands_out_more_than_was_asked_for(tmp_path: Path, most: int) -> None:
+def test_poll_never_returns_more_than_max_records(tmp_path: Path, most: int) -> None:
     """Few records in one partition and many in the other, so that a poll goes on from the one to the other."""
     with open_store(tmp_path / "store") as store:
         store.create_topic("events", partitions=4)
@@ -75,19 +75,19 @@ def test_a_poll_never_hands_out_more_than_was_asked_for(tmp_path: Path, most: in
 
 
 @pytest.mark.parametrize("most", [0, -1])
-def test_a_poll_for_no_records_is_refused(store: Store, most: int) -> None:
+def test_poll_for_zero_records_is_refused(store: Store, most: int) -> None:
     with store.consumer(["events"]) as consumer, pytest.raises(UsageError):
         consumer.poll(max_records=most)
 
 
-def test_a_poll_waits_until_its_time_is_over(tmp_path: Path) -> None:
+def test_poll_waits_for_its_timeout(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", clock=TickingClock(0.5)) as store:
         store.create_topic("events", partitions=1)
         with store.consumer(["events"]) as consumer:
             assert consumer.poll(timeout_ms=3000) == []
 
 
-def test_a_poll_that_waits_ends_with_the_first_records(store: Store) -> None:
+def test_waiting_poll_returns_with_first_records(store: Store) -> None:
     with store.consumer(["events"], auto_offset_reset="latest") as consumer:
         polled: list[Record] = []
         thread = threading.Thread(target=lambda: polled.extend(consumer.poll(timeout_ms=PATIENCE_S * 1000)))
@@ -98,7 +98,7 @@ def test_a_poll_that_waits_ends_with_the_first_records(store: Store) -> None:
     assert places(polled) == [("events", 1, 20)]
 
 
-def test_another_thread_ends_a_poll_that_waits_by_closing(store: Store) -> None:
+def test_close_in_another_thread_ends_waiting_poll(store: Store) -> None:
     consumer = store.consumer(["events"], auto_offset_reset="latest")
     ended: list[object] = []
 
@@ -126,7 +126,7 @@ def test_several_topics_are_read_together(store: Store) -> None:
 # ---------------------------------------------------------------- iteration
 
 
-def test_an_iteration_hands_out_every_record_with_its_topic_and_partition(store: Store) -> None:
+def test_iteration_returns_every_record_with_topic_and_partition(store: Store) -> None:
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         records = list(consumer)
 
@@ -136,7 +136,7 @@ def test_an_iteration_hands_out_every_record_with_its_topic_and_partition(store:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 13])
-def test_an_iteration_that_was_broken_off_goes_on_behind_the_last_record(store: Store, step: int) -> None:
+def test_interrupted_iteration_continues_after_last_record(store: Store, step: int) -> None:
     seen: list[Record] = []
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         while len(seen) < len(ALL):
@@ -152,7 +152,7 @@ def test_an_iteration_that_was_broken_off_goes_on_behind_the_last_record(store: 
     check_order(seen)
 
 
-def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> None:
+def test_position_is_exact_at_every_record_of_iteration(store: Store) -> None:
     expected = dict.fromkeys(range(3), 0)
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         for record in consumer:
@@ -160,7 +160,7 @@ def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> 
             assert {partition: consumer.position(("events", partition)) for partition in range(3)} == expected
 
 
-def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
+def test_iteration_continues_at_seek_offset(store: Store) -> None:
     seen: list[int] = []
     with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
         consumer.assign([("events", 2)])
@@ -174,7 +174,7 @@ def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
     assert seen == [0, 1, 2, 3, 20, 21, 22, 21, 22, *range(23, 30)]
 
 
-def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store: Store) -> None:
+def test_partition_paused_in_iteration_returns_no_more_records(store: Store) -> None:
     seen: list[tuple[int, int]] = []
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         for record in consumer:
@@ -187,7 +187,7 @@ def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store
         assert offsets(list(consumer)) == list(range(5, 20))
 
 
-def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store) -> None:
+def test_commit_in_iteration_covers_exactly_returned_records(store: Store) -> None:
     with store.consumer(consumer_timeout_ms=0, enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([("events", 1), ("events", 2)])
         handed_out = {1: 0, 2: 0}
@@ -198,7 +198,7 @@ def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store
             assert committed == handed_out
 
 
-def test_a_poll_in_an_iteration_takes_the_next_records(store: Store) -> None:
+def test_poll_in_iteration_returns_next_records(store: Store) -> None:
     seen: list[int] = []
     with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
         consumer.assign([("events", 0)])
@@ -219,14 +219,14 @@ def test_two_iterations_of_one_consumer_share_its_records(store: Store) -> None:
     assert seen == list(range(30))
 
 
-def test_an_iteration_ends_when_nothing_has_come_for_its_time(tmp_path: Path) -> None:
+def test_iteration_ends_after_timeout_without_records(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", clock=TickingClock(0.5)) as store:
         store.create_topic("events", partitions=1)
         with store.consumer(["events"], consumer_timeout_ms=3000) as consumer:
             assert list(consumer) == []
 
 
-def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
+def test_iteration_follows_concurrent_appends(store: Store) -> None:
     with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
         consumer.assign([ZERO])
         seen = []
@@ -241,7 +241,7 @@ def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
 # ---------------------------------------------------------------- where it stands
 
 
-def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
+def test_seek_works_for_every_offset_and_end(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         consumer.pause(("events", 0))
         consumer.pause(("events", 2))
@@ -252,7 +252,7 @@ def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 11, 2**62])
-def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
+def test_seek_outside_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         consumer.seek(("events", 0), offset=4)
         with pytest.raises(OffsetOutOfRange):
@@ -260,7 +260,7 @@ def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, 
         assert consumer.position(("events", 0)) == 4
 
 
-def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
+def test_seek_to_time_finds_first_record_at_or_after_it(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_time(START_MS + 14_500)
         assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 15, 15]
@@ -270,7 +270,7 @@ def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
         assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
 
 
-def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
+def test_seek_to_time_in_unassigned_partition_is_refused(store: Store) -> None:
     store.create_topic("others", partitions=1)
     with store.consumer(["events"]) as consumer:
         with pytest.raises(UsageError, match="not assigned"):
@@ -280,7 +280,7 @@ def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
                 consumer.seek_to_time(START_MS, partitions=[unknown])
 
 
-def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:
+def test_seek_to_beginning_and_end_covers_all_partitions(store: Store) -> None:
     with store._table.writing(ZERO) as log:
         log.delete_before(4)
     with store.consumer(["events"]) as consumer:
@@ -294,7 +294,7 @@ def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> 
         assert consumer.poll() == []
 
 
-def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Store) -> None:
+def test_paused_partition_keeps_position_and_returns_no_records(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         consumer.seek(("events", 1), offset=5)
         consumer.pause(("events", 1))
@@ -306,7 +306,7 @@ def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Stor
         assert offsets(drain(consumer)) == list(range(5, 20))
 
 
-def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
+def test_fetched_records_are_not_returned_while_paused(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         consumer.assign([ZERO])
         assert offsets(consumer.poll(max_records=2)) == [0, 1]
@@ -316,7 +316,7 @@ def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
         assert offsets(consumer.poll()) == list(range(2, 10))
 
 
-def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
+def test_unassigned_partitions_are_refused(store: Store) -> None:
     with store.consumer() as consumer:
         consumer.assign([("events", 1)])
         for ask in (
@@ -335,7 +335,7 @@ def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
 # ---------------------------------------------------------------- what it reads
 
 
-def test_assign_replaces_what_was_assigned(store: Store) -> None:
+def test_assign_replaces_assignment(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         assert consumer.assignment == frozenset()
         assert consumer.poll() == []
@@ -351,7 +351,7 @@ def test_assign_replaces_what_was_assigned(store: Store) -> None:
         assert consumer.poll() == []
 
 
-def test_assign_of_what_is_not_there_is_refused_and_changes_nothing(store: Store) -> None:
+def test_assign_of_missing_partition_is_refused_and_changes_nothing(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         consumer.assign([("events", 0)])
         for wrong in (("events", 3), ("other", 0), ("events", -1)):
@@ -360,12 +360,12 @@ def test_assign_of_what_is_not_there_is_refused_and_changes_nothing(store: Store
         assert consumer.assignment == {ZERO}
 
 
-def test_a_consumer_that_subscribes_is_not_assigned_by_hand(store: Store) -> None:
+def test_consumer_with_topics_cannot_use_assign(store: Store) -> None:
     with store.consumer(["events"]) as consumer, pytest.raises(UsageError, match="without topics"):
         consumer.assign([("events", 0)])
 
 
-def test_one_text_is_not_a_list_of_topics(store: Store) -> None:
+def test_string_is_not_accepted_as_list_of_topics(store: Store) -> None:
     with pytest.raises(UsageError, match=r"\['events'\]"):
         store.consumer("events")
 
@@ -389,7 +389,7 @@ def test_one_text_is_not_a_list_of_topics(store: Store) -> None:
     ],
     ids=repr,
 )
-def test_a_consumer_that_cannot_be_is_refused_and_changes_nothing(
+def test_invalid_consumer_options_are_refused_and_change_nothing(
     store: Store, topics: list[str], words: dict[str, Any], error: type[SeeklogError]
 ) -> None:
     before = snapshot(store.path)
@@ -399,26 +399,26 @@ def test_a_consumer_that_cannot_be_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("client_id", ["x" * 40_000, "\ud800", 5], ids=["too long", "no UTF-8", "no text"])
-def test_a_client_id_that_cannot_be_written_is_refused(store: Store, client_id: Any) -> None:
+def test_invalid_client_id_is_refused(store: Store, client_id: Any) -> None:
     with pytest.raises(UsageError):
         store.consumer(["events"], client_id=client_id, **GROUP)
 
 
-def test_earliest_begins_at_the_first_record_that_is_kept(store: Store) -> None:
+def test_earliest_starts_at_first_retained_record(store: Store) -> None:
     with store._table.writing(ZERO) as log:
         log.delete_before(4)
     with store.consumer(["events"], **EARLIEST) as consumer:
         assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
 
 
-def test_latest_begins_with_what_comes(store: Store) -> None:
+def test_latest_starts_at_end(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         assert consumer.poll() == []
         fill(store, 0, 2)
         assert offsets(consumer.poll()) == [10, 11]
 
 
-def test_error_refuses_to_begin_anywhere(store: Store) -> None:
+def test_reset_policy_error_raises_without_offset(store: Store) -> None:
     with (
         store.consumer(group="group", auto_offset_reset="error") as consumer,
         pytest.raises(NoOffset, match="events-0"),
@@ -432,7 +432,7 @@ def test_error_refuses_to_begin_anywhere(store: Store) -> None:
         assert consumer.position(("events", 0)) == 3
 
 
-def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -> None:
+def test_consumer_that_failed_to_start_leaves_no_member(store: Store) -> None:
     """Goal: partitions do not stay with a member that nobody holds."""
     with pytest.raises(NoOffset):
         store.consumer(["events"], group="group", auto_offset_reset="error")
@@ -440,7 +440,7 @@ def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -
         assert len(consumer.assignment) == 3
 
 
-def test_a_consumer_whose_on_assign_fails_leaves_no_member_behind(store: Store) -> None:
+def test_consumer_whose_on_assign_failed_leaves_no_member(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         store.consumer(["events"], on_assign=lambda _: 1 / 0, **GROUP)
     with store.consumer(["events"], **GROUP) as consumer:
@@ -450,7 +450,7 @@ def test_a_consumer_whose_on_assign_fails_leaves_no_member_behind(store: Store) 
 # ---------------------------------------------------------------- the end, and beside others
 
 
-def test_a_closed_consumer_refuses(store: Store) -> None:
+def test_closed_consumer_refuses_calls(store: Store) -> None:
     consumer = store.consumer(["events"], **GROUP)
     consumer.close()
     consumer.close()
@@ -471,7 +471,7 @@ def test_a_closed_consumer_refuses(store: Store) -> None:
             ask()
 
 
-def test_a_store_that_closes_closes_its_consumers(tmp_path: Path) -> None:
+def test_closing_store_closes_its_consumers(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     store.create_topic("events", partitions=1)
     send(store, "events", [b"value"] * 3)
@@ -486,7 +486,7 @@ def test_a_store_that_closes_closes_its_consumers(tmp_path: Path) -> None:
         assert (description.offsets, description.members) == ({ZERO: 3}, ())
 
 
-def test_a_store_that_is_open_read_only_is_consumed_without_a_group(store: Store) -> None:
+def test_read_only_store_is_consumed_without_group(store: Store) -> None:
     before = snapshot(store.path)
     with open_store(store.path, read_only=True) as reader:
         with reader.consumer(["events"], **EARLIEST) as consumer:
@@ -499,7 +499,7 @@ def test_a_store_that_is_open_read_only_is_consumed_without_a_group(store: Store
     assert snapshot(store.path) == before
 
 
-def test_a_consumer_keeps_up_with_a_producer_that_rolls(tmp_path: Path) -> None:
+def test_consumer_follows_producer_across_rolls(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=2000) as store:
         store.create_topic("events", partitions=2)
         sent: dict[int, list[bytes | None]] = {0: [], 1: []}
@@ -527,7 +527,7 @@ def test_a_consumer_keeps_up_with_a_producer_that_rolls(tmp_path: Path) -> None:
         assert store.describe_topic("events").partitions[0].segment_count > 5
 
 
-def test_a_log_that_is_opened_otherwise_under_a_consumer_goes_on(tmp_path: Path) -> None:
+def test_consumer_continues_when_log_is_reopened(tmp_path: Path) -> None:
     """Goal: with few files open, logs are closed and opened again under those who read them."""
     with open_store(tmp_path / "store", max_open_files=8) as store:
         store.create_topic("events", partitions=12)
@@ -542,7 +542,7 @@ def test_a_log_that_is_opened_otherwise_under_a_consumer_goes_on(tmp_path: Path)
     assert sorted(places(seen)) == [("events", partition, offset) for partition in range(12) for offset in range(12)]
 
 
-def test_a_topic_that_is_deleted_is_an_error_for_its_consumer(store: Store) -> None:
+def test_deleted_topic_is_error_for_its_consumer(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         consumer.poll(max_records=1)
         store.delete_topic("events")
@@ -553,7 +553,7 @@ def test_a_topic_that_is_deleted_is_an_error_for_its_consumer(store: Store) -> N
 
 @pytest.mark.parametrize("words", [EARLIEST, GROUP], ids=["alone", "in a group"])
 @pytest.mark.parametrize("polls_between", [False, True])
-def test_partitions_that_were_assigned_are_read_on_when_their_topic_is_made_anew(
+def test_assigned_partitions_of_recreated_topic_are_read_again(
     store: Store, words: dict[str, Any], polls_between: bool
 ) -> None:
     with store.consumer(**words) as consumer:
@@ -571,7 +571,7 @@ def test_partitions_that_were_assigned_are_read_on_when_their_topic_is_made_anew
         assert consumer.assignment == {ZERO}
 
 
-def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store, clock: FakeClock) -> None:
+def test_member_continues_with_other_topics_after_deletion(store: Store, clock: FakeClock) -> None:
     store.create_topic("others", partitions=2)
     send(store, "others", [b"value"] * 3, partition=1)
     with store.consumer(["events", "others"], **GROUP) as consumer:
@@ -587,9 +587,7 @@ def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store
 
 
 @pytest.mark.parametrize("words", [EARLIEST, GROUP], ids=["alone", "in a group"])
-def test_partitions_that_are_added_are_read_from_their_beginning(
-    store: Store, clock: FakeClock, words: dict[str, Any]
-) -> None:
+def test_added_partitions_are_read_from_their_beginning(store: Store, clock: FakeClock, words: dict[str, Any]) -> None:
     added: list[frozenset[TopicPartition]] = []
     with store.consumer(["events"], on_assign=added.append, **words) as consumer:
         drain(consumer)
@@ -601,7 +599,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     assert added[1:] == [frozenset({TopicPartition("events", 3), TopicPartition("events", 4)})]
 
 
-def test_partitions_that_another_store_adds_are_read_too(store: Store, clock: FakeClock) -> None:
+def test_partitions_added_by_another_store_are_read(store: Store, clock: FakeClock) -> None:
     with open_store(store.path, clock=clock) as other, other.consumer(["events"], **GROUP) as consumer:
         drain(consumer)
         store.add_partitions("events", partitions=4)

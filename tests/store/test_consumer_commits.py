@@ -26,7 +26,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
         yield store
 
 
-def test_a_group_reads_on_from_its_commit(store: Store) -> None:
+def test_group_continues_at_its_commit(store: Store) -> None:
     with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
         first = consumer.poll(max_records=25)
         consumer.commit()
@@ -37,7 +37,7 @@ def test_a_group_reads_on_from_its_commit(store: Store) -> None:
     assert sorted(places([*first, *second])) == sorted(ALL)
 
 
-def test_the_offsets_of_a_group_survive_the_store(tmp_path: Path) -> None:
+def test_committed_offsets_survive_reopen(tmp_path: Path) -> None:
     for round_ in range(4):
         with open_store(tmp_path / "store") as store:
             if not round_:
@@ -47,7 +47,7 @@ def test_the_offsets_of_a_group_survive_the_store(tmp_path: Path) -> None:
                 assert offsets(consumer.poll(max_records=10)) == list(range(10 * round_, 10 * round_ + 10))
 
 
-def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
+def test_commit_accepts_offsets_and_metadata(store: Store) -> None:
     with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.commit({ZERO: 4, TopicPartition("events", 1): (20, "the end ✓")})
@@ -75,9 +75,7 @@ def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
     ],
     ids=repr,
 )
-def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
-    store: Store, offset: Any, error: type[SeeklogError]
-) -> None:
+def test_invalid_commit_is_refused_and_changes_nothing(store: Store, offset: Any, error: type[SeeklogError]) -> None:
     with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.commit({ZERO: 3, TopicPartition("events", 1): 3})
@@ -89,14 +87,14 @@ def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("value", [(1, b"bytes"), (1, None), (1, "\ud800"), (1, "a", "b"), (1,), ()], ids=repr)
-def test_metadata_that_cannot_be_is_refused(store: Store, value: Any) -> None:
+def test_invalid_metadata_is_refused(store: Store, value: Any) -> None:
     with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([ZERO])
         with pytest.raises(UsageError):
             consumer.commit({ZERO: value})
 
 
-def test_a_commit_for_a_partition_that_is_not_there_is_refused(store: Store) -> None:
+def test_commit_for_missing_partition_is_refused(store: Store) -> None:
     with store.consumer(**GROUP) as consumer:
         for wrong in (("events", 3), ("other", 0), ("events", "0")):
             with pytest.raises(TopicNotFound):
@@ -104,7 +102,7 @@ def test_a_commit_for_a_partition_that_is_not_there_is_refused(store: Store) -> 
     assert store.groups() == []
 
 
-def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
+def test_member_commits_only_for_its_own_partitions(store: Store) -> None:
     store.create_topic("others", partitions=1)
     with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
         with pytest.raises(CommitRefused, match="others-0"):
@@ -112,7 +110,7 @@ def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
         assert consumer.committed(("events", 0)) is None
 
 
-def test_a_commit_needs_a_group(store: Store) -> None:
+def test_commit_needs_group(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         for ask in (consumer.commit, lambda: consumer.committed(("events", 0))):
             with pytest.raises(UsageError, match="needs a group"):
@@ -120,7 +118,7 @@ def test_a_commit_needs_a_group(store: Store) -> None:
     assert store.topics(internal=True) == ["events"]
 
 
-def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClock) -> None:
+def test_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClock) -> None:
     with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.poll(max_records=3)
@@ -139,7 +137,7 @@ def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClo
     assert store.describe_group("group").offsets == {ZERO: 9}
 
 
-def test_an_automatic_commit_that_fails_is_made_up_for_by_the_next(
+def test_next_automatic_commit_covers_failed_one(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
@@ -162,14 +160,14 @@ def test_without_automatic_commits_nothing_is_committed(store: Store, clock: Fak
     assert store.describe_group("group").offsets == {}
 
 
-def test_a_close_commits_what_was_handed_out(store: Store) -> None:
+def test_close_commits_returned_records(store: Store) -> None:
     with store.consumer(**GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.poll(max_records=4)
     assert store.describe_group("group").offsets == {ZERO: 4}
 
 
-def test_a_close_in_an_iteration_commits_what_was_handed_out(store: Store) -> None:
+def test_close_in_iteration_commits_returned_records(store: Store) -> None:
     with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
         consumer.assign([ZERO])
         for record in consumer:
@@ -179,7 +177,7 @@ def test_a_close_in_an_iteration_commits_what_was_handed_out(store: Store) -> No
 
 
 @pytest.mark.parametrize("way", ["poll", "iteration"])
-def test_a_record_that_could_not_be_dealt_with_comes_again(store: Store, way: str) -> None:
+def test_record_whose_processing_failed_is_read_again(store: Store, way: str) -> None:
     def deal_with_some() -> None:
         with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
             consumer.assign([ZERO])

@@ -33,9 +33,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 # ---------------------------------------------------------------- what is no longer there
 
 
-def test_records_that_retention_took_are_passed_over_with_a_warning(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_deleted_by_retention_are_skipped_with_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
         with store._table.writing(ZERO) as log:
             log.delete_before(6)
@@ -47,7 +45,7 @@ def test_records_that_retention_took_are_passed_over_with_a_warning(
     assert "offset 6" in caplog.text
 
 
-def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) -> None:
+def test_records_deleted_by_retention_reset_to_end_with_latest(store: Store) -> None:
     with store.consumer(auto_offset_reset="latest") as consumer:
         consumer.assign([ZERO])
         consumer.seek_to_beginning()
@@ -57,7 +55,7 @@ def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) 
         assert consumer.position(("events", 0)) == 10
 
 
-def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> None:
+def test_records_deleted_by_retention_raise_with_policy_error(store: Store) -> None:
     with store.consumer(group="group", auto_offset_reset="error") as consumer:
         with store.consumer(enable_auto_commit=False, **GROUP) as other:
             other.assign([ZERO])
@@ -72,7 +70,7 @@ def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> 
         assert offsets(consumer.poll()) == [6, 7, 8, 9]
 
 
-def test_retention_in_the_middle_of_an_iteration_loses_nothing_that_is_kept(tmp_path: Path) -> None:
+def test_retention_during_iteration_loses_no_retained_record(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=1000) as store:
         store.create_topic("events", partitions=1)
         for _ in range(50):
@@ -90,7 +88,7 @@ def test_retention_in_the_middle_of_an_iteration_loses_nothing_that_is_kept(tmp_
 
 
 @pytest.mark.parametrize("count", [1, 10, 5000], ids=["one marker", "some", "more than one read"])
-def test_markers_are_passed_over(store: Store, count: int) -> None:
+def test_control_records_are_skipped(store: Store, count: int) -> None:
     """Control batches have offsets and no records; 5,000 of 78 bytes are more than is read at a time."""
     marker = encode_batch(
         [Record(bytes(6), key=bytes(4), timestamp_ms=START_MS)],
@@ -113,7 +111,7 @@ def test_markers_are_passed_over(store: Store, count: int) -> None:
         assert offsets(consumer.poll()) == [11 + 2 * count]
 
 
-def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
+def test_gaps_left_by_compaction_are_skipped(store: Store) -> None:
     """Batches that have kept two records of ten, and none of five, as a broker's cleaner leaves them."""
     sparse = Sketch([Row(b"12", delta=2), Row(b"17", delta=7)], fields={"last_delta": 9}).encode()
     empty = Sketch([], fields={"last_delta": 4}).encode()
@@ -146,7 +144,7 @@ def failing(tmp_path: Path) -> Iterator[tuple[Store, FailingFiles]]:
 
 @pytest.mark.parametrize("way", ["poll", "iteration"])
 @pytest.mark.parametrize("after", [0, 1, 100])
-def test_a_read_that_fails_leaves_no_record_out(failing: tuple[Store, FailingFiles], way: str, after: int) -> None:
+def test_failed_read_skips_no_record(failing: tuple[Store, FailingFiles], way: str, after: int) -> None:
     """Goal: what could not be read is an error, and is read when the disk answers again."""
     store, files = failing
     seen: list[int] = []
@@ -177,7 +175,7 @@ def test_a_read_that_fails_leaves_no_record_out(failing: tuple[Store, FailingFil
 
 
 @pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
-def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, FailingFiles], reset: Any) -> None:
+def test_missing_segment_skips_no_record(failing: tuple[Store, FailingFiles], reset: Any) -> None:
     """Goal: a file that is lost is no reason to begin elsewhere: its offsets are in range."""
     store, files = failing
     files.error = errno.ENOENT
@@ -200,7 +198,7 @@ def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, 
     assert seen == list(range(600))
 
 
-def test_a_partition_that_fails_takes_no_records_of_others_along(failing: tuple[Store, FailingFiles]) -> None:
+def test_failing_partition_loses_no_records_of_others(failing: tuple[Store, FailingFiles]) -> None:
     """Goal: records that a poll has taken already are handed out, whatever the next partition does."""
     store, files = failing
     store.create_topic("small", partitions=2)
@@ -223,7 +221,7 @@ def test_a_partition_that_fails_takes_no_records_of_others_along(failing: tuple[
     )
 
 
-def test_an_interrupt_takes_no_records_along(failing: tuple[Store, FailingFiles]) -> None:
+def test_interrupt_loses_no_records(failing: tuple[Store, FailingFiles]) -> None:
     """Ctrl-C while a poll reads the second of its partitions; the caller goes on polling."""
     store, files = failing
     store.create_topic("small", partitions=2)
@@ -247,7 +245,7 @@ def test_an_interrupt_takes_no_records_along(failing: tuple[Store, FailingFiles]
     )
 
 
-def test_a_partition_without_an_offset_takes_no_records_of_others_along(store: Store) -> None:
+def test_partition_without_offset_loses_no_records_of_others(store: Store) -> None:
     seen: list[Record] = []
     with store.consumer(group="group", auto_offset_reset="error", enable_auto_commit=False) as consumer:
         consumer.commit({TopicPartition("events", partition): 0 for partition in range(3)})

@@ -50,7 +50,7 @@ def committed(root: Path) -> int:
 # ---------------------------------------------------------------- errors in the body
 
 
-def test_a_record_that_failed_comes_again_though_the_store_was_the_context(root: Path) -> None:
+def test_failed_record_is_read_again_when_store_is_context_manager(root: Path) -> None:
     def deal_with_records() -> None:
         with open_store(root) as store:
             consumer = store.consumer(["t"], **GROUP)
@@ -62,14 +62,14 @@ def test_a_record_that_failed_comes_again_though_the_store_was_the_context(root:
     assert committed(root) == 0
 
 
-def test_a_store_that_is_closed_in_order_commits_what_was_handed_out(root: Path) -> None:
+def test_orderly_close_of_store_commits_returned_records(root: Path) -> None:
     with open_store(root) as store:
         consumer = store.consumer(["t"], **GROUP)
         assert len(consumer.poll()) == 3
     assert committed(root) == 3
 
 
-def test_a_close_by_another_thread_commits_nothing_that_may_still_be_dealt_with(root: Path) -> None:
+def test_close_by_another_thread_commits_no_unprocessed_records(root: Path) -> None:
     with open_store(root) as store:
         consumer = store.consumer(["t"], **GROUP)
         worker = threading.Thread(target=consumer.poll)
@@ -78,7 +78,7 @@ def test_a_close_by_another_thread_commits_nothing_that_may_still_be_dealt_with(
     assert committed(root) == 0
 
 
-def test_a_listener_that_fails_leaves_nothing_open(root: Path) -> None:
+def test_failing_listener_leaves_nothing_open(root: Path) -> None:
     store = open_store(root)
     append(store, "t", [b"3"])
     consumer = store.consumer(["t"], on_revoke=lambda _: {}["missing"], **GROUP)
@@ -89,7 +89,7 @@ def test_a_listener_that_fails_leaves_nothing_open(root: Path) -> None:
         append(again, "t", [b"4"])
 
 
-def test_an_error_of_the_body_is_not_hidden_by_one_of_the_close(root: Path) -> None:
+def test_error_of_close_does_not_hide_error_of_body(root: Path) -> None:
     def fail_twice() -> None:
         files = FailingFiles("sync")
         with open_store(root, files=files) as store:
@@ -114,7 +114,7 @@ def test_an_error_of_the_body_is_not_hidden_by_one_of_the_close(root: Path) -> N
         lambda store: store.lag("g"),
     ],
 )
-def test_a_closed_store_takes_no_more_work(root: Path, ask: Callable[[Store], object]) -> None:
+def test_closed_store_refuses_work(root: Path, ask: Callable[[Store], object]) -> None:
     store = open_store(root)
     store.close()
     with pytest.raises((LogClosed, UsageError)):
@@ -124,7 +124,7 @@ def test_a_closed_store_takes_no_more_work(root: Path, ask: Callable[[Store], ob
 # ---------------------------------------------------------------- dropped
 
 
-def test_a_producer_keeps_its_store_open(root: Path) -> None:
+def test_producer_keeps_its_store_open(root: Path) -> None:
     """Goal: `flush="interval"` is kept though nobody refers to the store any more."""
     clock = SystemClock()
     producer = open_store(root, background=True, clock=clock, flush="interval", flush_interval_ms=1).producer()
@@ -135,7 +135,7 @@ def test_a_producer_keeps_its_store_open(root: Path) -> None:
     producer._owner.close()  # type: ignore[attr-defined]
 
 
-def test_the_thread_of_a_dropped_producer_ends_and_its_records_are_written(root: Path) -> None:
+def test_dropped_producer_writes_its_records_and_ends_its_thread(root: Path) -> None:
     with open_store(root) as store:
         before = set(threading.enumerate())
         producer = store.producer(linger_ms=1e6)
@@ -147,7 +147,7 @@ def test_the_thread_of_a_dropped_producer_ends_and_its_records_are_written(root:
         assert read(store, "t") == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_dropped_consumer_leaves_its_partitions_at_once(root: Path) -> None:
+def test_dropped_consumer_leaves_its_group_at_once(root: Path) -> None:
     gc.disable()
     try:
         with open_store(root) as store:
@@ -159,7 +159,7 @@ def test_a_dropped_consumer_leaves_its_partitions_at_once(root: Path) -> None:
         gc.enable()
 
 
-def test_what_was_sent_is_written_though_the_program_closes_nothing(root: Path) -> None:
+def test_sent_records_are_written_at_exit_without_close(root: Path) -> None:
     script = f"""
 import seeklog
 producer = seeklog.open({str(root)!r}).producer(linger_ms=1e6)
@@ -175,7 +175,7 @@ for number in range(1000):
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_a_topic_that_was_made_anew_is_read_from_its_start(root: Path, group: str | None) -> None:
+def test_recreated_topic_is_read_from_its_start(root: Path, group: str | None) -> None:
     with open_store(root) as store:
         consumer = store.consumer(["t"], group=group, auto_offset_reset="earliest", heartbeat_interval_ms=1)
         assert len(consumer.poll()) == 3
@@ -186,7 +186,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start(root: Path, group: st
         assert seen == [b"new%d" % number for number in range(8)]
 
 
-def test_a_partition_whose_sync_failed_is_opened_anew_for_the_next_producer(root: Path) -> None:
+def test_partition_is_reopened_for_next_producer_after_failed_sync(root: Path) -> None:
     files = FailingFiles("sync")
     with open_store(root, files=files, flush="batch") as store:
         first = store.producer()
@@ -202,7 +202,7 @@ def test_a_partition_whose_sync_failed_is_opened_anew_for_the_next_producer(root
 # ---------------------------------------------------------------- what cannot be
 
 
-def test_a_store_is_not_taken_for_a_log(root: Path) -> None:
+def test_store_is_not_opened_as_log(root: Path) -> None:
     before = sorted(root.iterdir())
     for read_only in (False, True):
         with pytest.raises(NotALog, match=r"is a store of topics; open it with seeklog\.open"):
@@ -210,7 +210,7 @@ def test_a_store_is_not_taken_for_a_log(root: Path) -> None:
     assert sorted(root.iterdir()) == before
 
 
-def test_a_directory_that_only_looks_like_one_is_no_store(tmp_path: Path) -> None:
+def test_directory_with_names_of_partitions_only_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "ImageMagick-6").mkdir()
     for read_only in (False, True):
         with pytest.raises(NotALog):
@@ -218,17 +218,17 @@ def test_a_directory_that_only_looks_like_one_is_no_store(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [{"high_watermark": "manual"}, {"initial_offset": 5}])
-def test_what_is_for_a_lone_log_is_refused_for_a_store(tmp_path: Path, words: dict[str, Any]) -> None:
+def test_settings_of_single_log_are_refused_for_store(tmp_path: Path, words: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         seeklog.open(tmp_path / "store", config=LogConfig(**words))
 
 
-def test_a_store_is_configured_in_kafkas_words_too(tmp_path: Path) -> None:
+def test_store_accepts_setting_names_of_kafka(tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "store", config={"retention.ms": "5"}) as store:
         assert store.create_topic("t").config.retention_ms == 5
 
 
-def test_a_record_that_no_reader_would_take_is_refused(root: Path) -> None:
+def test_record_too_large_for_readers_is_refused(root: Path) -> None:
     with open_store(root) as store:
         store.alter_topic("t", {"compression.type": "zstd"})
         with store.producer() as producer:
@@ -238,7 +238,7 @@ def test_a_record_that_no_reader_would_take_is_refused(root: Path) -> None:
             assert small.result(PATIENCE_S).offset == 3
 
 
-def test_a_partition_that_another_process_writes_is_waited_for_once(root: Path) -> None:
+def test_partition_locked_by_another_process_is_waited_for_once(root: Path) -> None:
     """Goal: the other partitions of a producer do not wait a second for each of its batches."""
     with Holder(root / "t-0" / ".lock"), open_store(root) as store:
         for _ in range(2):
@@ -247,7 +247,7 @@ def test_a_partition_that_another_process_writes_is_waited_for_once(root: Path) 
         assert store._table._entries[ZERO].was_locked
 
 
-def test_a_process_that_may_open_few_files_opens_fewer(tmp_path: Path) -> None:
+def test_store_respects_open_file_limit_of_process(tmp_path: Path) -> None:
     script = f"""
 import resource, seeklog
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -284,6 +284,6 @@ with seeklog.open({str(tmp_path / "store")!r}) as store:
         lambda root: next(iter(open_store(root).consumer())),
     ],
 )
-def test_what_has_the_wrong_type_is_told_in_our_own_words(root: Path, call: Callable[[Path], object]) -> None:
+def test_wrong_types_raise_seeklog_errors(root: Path, call: Callable[[Path], object]) -> None:
     with pytest.raises(SeeklogError):
         call(root)

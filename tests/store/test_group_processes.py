@@ -115,7 +115,7 @@ def events_of(children: list[Child]) -> list[Event]:
 
 @pytest.mark.id("consumer-killed")
 @pytest.mark.parametrize("after", [1, 57, 200], ids=lambda after: f"after {after} records")
-def test_when_a_consumer_is_killed_the_others_take_over(path: Path, start: Callable[..., Child], after: int) -> None:
+def test_other_members_take_over_from_killed_consumer(path: Path, start: Callable[..., Child], after: int) -> None:
     """Goal: every record at least once, commits never go back, nothing again that another has committed."""
     consumers = [start("consume", 7, name=f"consumer {number}") for number in range(3)]
     for consumer in consumers:
@@ -140,7 +140,7 @@ def test_when_a_consumer_is_killed_the_others_take_over(path: Path, start: Calla
 
 
 @pytest.mark.id("group-sharing")
-def test_consumers_that_come_and_go_share_the_partitions(path: Path, start: Callable[..., Child]) -> None:
+def test_consumers_that_join_and_leave_share_partitions(path: Path, start: Callable[..., Child]) -> None:
     producer = start("produce", 600)
     consumers = []
     for name in ("first", "second", "third"):
@@ -166,7 +166,7 @@ def test_consumers_that_come_and_go_share_the_partitions(path: Path, start: Call
 
 @pytest.mark.id("producer-killed")
 @pytest.mark.parametrize("after", [1, 40, 400], ids=lambda after: f"after {after} acknowledged")
-def test_when_a_producer_is_killed_consumers_see_all_it_acknowledged_and_no_gap(
+def test_consumers_see_all_acknowledged_records_of_killed_producer(
     path: Path, start: Callable[..., Child], after: int
 ) -> None:
     follower = start("follow")
@@ -208,9 +208,7 @@ def test_when_a_producer_is_killed_consumers_see_all_it_acknowledged_and_no_gap(
     check_history(path, member.events)
 
 
-def test_a_consumer_follows_what_another_process_writes_while_it_writes(
-    path: Path, start: Callable[..., Child]
-) -> None:
+def test_consumer_follows_writes_of_another_process(path: Path, start: Callable[..., Child]) -> None:
     follower = start("follow")
     follower.wait_for("ready")
     producer = start("produce", 200)
@@ -226,7 +224,7 @@ def test_a_consumer_follows_what_another_process_writes_while_it_writes(
 
 
 @pytest.mark.id("group-commits-of-processes")
-def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: Callable[..., Child]) -> None:
+def test_commits_of_many_processes_to_one_group_all_succeed(path: Path, start: Callable[..., Child]) -> None:
     """Goal: processes that take the lock of one partition in turn overwrite nothing of each other."""
     count = 25
     with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
@@ -248,7 +246,7 @@ def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: C
 
 
 @pytest.mark.id("committer-killed")
-def test_a_committer_that_is_killed_leaves_the_group_to_the_others(path: Path, start: Callable[..., Child]) -> None:
+def test_killed_committer_does_not_block_group(path: Path, start: Callable[..., Child]) -> None:
     """The lock of a commit goes with the process that held it, and what it had not finished is cut."""
     with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
         for partition in range(2):

@@ -136,48 +136,48 @@ TAGGED: dict[int, bytes] = {0: b"", 1: b"topic id", 300: bytes(200)}
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_key_of_an_offset_is_read(version: int) -> None:
+def test_key_of_offset_is_decoded(version: int) -> None:
     key = struct.pack(">h", version) + b"\0\5group\0\5topic" + struct.pack(">i", 9)
 
     assert decode_key(key) == OffsetKey("group", TopicPartition("topic", 9))
 
 
-def test_the_key_of_a_group_is_read() -> None:
+def test_key_of_group_is_decoded() -> None:
     assert decode_key(b"\0\2\0\5group") == GroupKey("group")
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 16, 32767, -1])
-def test_a_key_of_another_kind_is_none_of_ours(version: int) -> None:
+def test_keys_of_other_kinds_are_ignored(version: int) -> None:
     """Kafka keeps the new consumer groups, share groups and streams groups under keys 3 and up."""
     assert decode_key(struct.pack(">h", version) + b"\0\5group") is None
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_offset_of_every_version_is_read(version: int) -> None:
+def test_every_version_of_offset_is_decoded(version: int) -> None:
     expected = CommittedOffset(offset=7, leader_epoch=3 if version >= 3 else -1, metadata="note", commit_timestamp_ms=T)
 
     assert decode_offset(offset_value(version)) == expected
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_group_of_every_version_is_read(version: int) -> None:
+def test_every_version_of_group_is_decoded(version: int) -> None:
     assert decode_group(group_value(version)) == expected_group(version)
 
 
-def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
+def test_tagged_fields_of_later_brokers_are_skipped() -> None:
     assert decode_offset(offset_value(4, tagged=TAGGED)) == decode_offset(offset_value(4))
     assert decode_group(group_value(4, tagged=TAGGED)) == expected_group(4)
 
 
 @pytest.mark.parametrize("version", [-1, 5, 32767])
-def test_a_value_of_an_unknown_version_is_refused(version: int) -> None:
+def test_unknown_version_of_value_is_refused(version: int) -> None:
     for value in (offset_value(3), group_value(3)):
         unknown = struct.pack(">h", version) + value[2:]
         with pytest.raises(CorruptionError, match="version"):
             (decode_offset if value == offset_value(3) else decode_group)(unknown)
 
 
-def test_null_strings_and_arrays_are_read() -> None:
+def test_null_strings_and_arrays_are_decoded() -> None:
     """Kafka writes an empty group with neither protocol nor leader, and old ones with null metadata."""
     empty = struct.pack(">h", 3) + b"\0\0" + struct.pack(">i", 4) + b"\xff\xff\xff\xff" + struct.pack(">qi", T, -1)
 
@@ -187,7 +187,7 @@ def test_null_strings_and_arrays_are_read() -> None:
     assert decode_offset(struct.pack(">hqi", 3, 7, -1) + b"\xff\xff" + struct.pack(">q", T)).metadata == ""
 
 
-def test_members_of_a_group_of_another_kind_are_read_without_their_own_formats() -> None:
+def test_groups_of_other_protocols_are_decoded_without_assignments() -> None:
     """Kafka Connect keeps its workers here, whose subscription and assignment mean something else."""
     state = decode_group(group_value(3, protocol_type="connect").replace(SUBSCRIPTION, b"\xff" * len(SUBSCRIPTION)))
 
@@ -235,7 +235,7 @@ def draw_state(draw: random.Random) -> GroupState:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_what_is_written_is_read_again(seed: int) -> None:
+def test_records_round_trip(seed: int) -> None:
     draw = random.Random(seed)
     state = draw_state(draw)
     group, partition = draw_text(draw), TopicPartition(draw_text(draw), draw.randrange(2**31))
@@ -255,7 +255,7 @@ def test_what_is_written_is_read_again(seed: int) -> None:
         assert decode_assignment(encode_assignment(member.assignment)) == member.assignment
 
 
-def test_the_bytes_of_an_offset_are_kafka_s() -> None:
+def test_bytes_of_offset_match_kafka() -> None:
     key = encode_offset_key("group", TopicPartition("topic", 9))
     value = encode_offset(CommittedOffset(offset=7, leader_epoch=3, metadata="note", commit_timestamp_ms=T))
 
@@ -263,7 +263,7 @@ def test_the_bytes_of_an_offset_are_kafka_s() -> None:
     assert value == offset_value(3)
 
 
-def test_the_bytes_of_a_group_are_the_same_whatever_order_it_was_made_in() -> None:
+def test_bytes_of_group_do_not_depend_on_order_of_members() -> None:
     state = expected_group(3)
     turned = replace(state, members=dict(reversed(state.members.items())))
 
@@ -288,7 +288,7 @@ UNREAD = {"offset, version 1": 8, "offset, tagged": 1 + 2 + 10 + 204, "subscript
 
 
 @pytest.mark.parametrize("what", DECODERS)
-def test_bytes_that_end_too_early_are_refused_at_every_byte(what: str) -> None:
+def test_truncated_value_is_refused_at_every_byte(what: str) -> None:
     decode, whole = DECODERS[what]
     # The tagged fields of the whole group come last, and none of them is needed.
     unread = len(Fields(flexible=True).tags(TAGGED)) if what == "group, tagged" else UNREAD.get(what, 0)
@@ -303,7 +303,7 @@ def test_bytes_that_end_too_early_are_refused_at_every_byte(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DECODERS)
-def test_damaged_bytes_are_read_or_refused_and_nothing_else(what: str) -> None:
+def test_damaged_bytes_are_decoded_or_refused(what: str) -> None:
     decode, whole = DECODERS[what]
     draw = random.Random(7)
     mutants = [
@@ -321,7 +321,7 @@ def test_damaged_bytes_are_read_or_refused_and_nothing_else(what: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 10**6])
-def test_a_count_that_cannot_be_is_refused_before_anything_is_made(count: int) -> None:
+def test_impossible_count_is_refused_before_allocation(count: int) -> None:
     head = struct.pack(">h", 3) + b"\0\x08consumer" + struct.pack(">i", 1) + b"\xff\xff\xff\xff" + struct.pack(">q", T)
     with pytest.raises(CorruptionError, match="cannot fit"):
         decode_group(head + struct.pack(">i", count) + bytes(100))
@@ -329,7 +329,7 @@ def test_a_count_that_cannot_be_is_refused_before_anything_is_made(count: int) -
         decode_subscription(struct.pack(">hi", 0, count))
 
 
-def test_a_varint_that_never_ends_is_refused() -> None:
+def test_endless_varint_is_refused() -> None:
     with pytest.raises(CorruptionError, match="varint"):
         decode_group(b"\0\4" + b"\xff" * 50)
 
@@ -356,7 +356,7 @@ def test_a_varint_that_never_ends_is_refused() -> None:
         ("a🔑b\U0010ffff", None),
     ],
 )
-def test_a_name_hashes_as_java_s_strings_do(text: str, hashed: int | None) -> None:
+def test_name_hashes_like_java_string(text: str, hashed: int | None) -> None:
     """The formula of String.hashCode over UTF-16 code units, in Java's int arithmetic; Kafka takes its magnitude."""
     units = struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be"))
     total = sum(unit * 31 ** (len(units) - 1 - place) for place, unit in enumerate(units))
@@ -367,16 +367,16 @@ def test_a_name_hashes_as_java_s_strings_do(text: str, hashed: int | None) -> No
     assert java_hash(text) == abs(signed)
 
 
-def test_the_smallest_int_has_no_magnitude_and_becomes_zero() -> None:
+def test_hash_of_smallest_int_becomes_zero() -> None:
     """ "polygenelubricants".hashCode() is Integer.MIN_VALUE, for which Kafka's Utils.abs gives 0."""
     assert java_hash("polygenelubricants") == 0
     assert java_hash("DESIGNING WORKHOUSES") == 0
 
 
-def test_a_pair_of_surrogates_counts_as_two_characters() -> None:
+def test_surrogate_pair_hashes_as_two_characters() -> None:
     assert java_hash("🔑") == 31 * 0xD83D + 0xDD11
 
 
 @pytest.mark.parametrize("name", ["zzzzzzzz", "a negative hash", "group-7"])
-def test_the_partition_is_never_negative(name: str) -> None:
+def test_partition_of_group_is_never_negative(name: str) -> None:
     assert 0 <= java_hash(name) < 2**31

@@ -31,7 +31,7 @@ def values(store: Store, partition: int = 0) -> list[bytes | None]:
     return [record.value for record in store.log("t", partition).scan()]
 
 
-def test_records_of_an_idempotent_producer_are_numbered_by_partition(store: Store) -> None:
+def test_idempotent_producer_numbers_records_by_partition(store: Store) -> None:
     with store.producer(idempotence=True) as producer:
         for number in NUMBERS:
             producer.send("t", number, partition=int(number) % 2).result()
@@ -41,7 +41,7 @@ def test_records_of_an_idempotent_producer_are_numbered_by_partition(store: Stor
     assert [header.base_sequence for header in headers] == list(range(20))
 
 
-def test_two_producers_have_two_ids(store: Store) -> None:
+def test_two_producers_have_different_ids(store: Store) -> None:
     for _ in range(2):
         with store.producer(idempotence=True) as producer:
             producer.send("t", b"x", partition=0)
@@ -50,7 +50,7 @@ def test_two_producers_have_two_ids(store: Store) -> None:
     assert min(ids) >= 0
 
 
-def test_other_producers_number_nothing(store: Store) -> None:
+def test_plain_producers_do_not_number_records(store: Store) -> None:
     with store.producer() as producer:
         producer.send("t", b"x", partition=0).result()
         with pytest.raises(UsageError, match="idempotent"):
@@ -61,7 +61,7 @@ def test_other_producers_number_nothing(store: Store) -> None:
 
 @pytest.mark.id("producer-reopens-a-failed-log")
 @pytest.mark.parametrize(("method", "flush"), [("write", "os"), ("write", "batch"), ("sync", "batch")])
-def test_a_log_that_fails_is_opened_anew_and_the_batch_is_there_once(tmp_path: Path, method: str, flush: str) -> None:
+def test_batch_is_stored_once_after_log_failed_and_was_reopened(tmp_path: Path, method: str, flush: str) -> None:
     """Goal: nobody knows whether the batch was written before the failure, and it does not matter."""
     files = FaultyFiles(QuickFiles(), methods={method}, error=errno.EIO, only=".log")
     with open_store(tmp_path / "store", clock=TickingClock(), files=files, flush=flush) as store:
@@ -75,7 +75,7 @@ def test_a_log_that_fails_is_opened_anew_and_the_batch_is_there_once(tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
-def test_a_batch_in_doubt_is_not_taken_for_the_next_one(tmp_path: Path, method: str) -> None:
+def test_batch_in_doubt_is_not_taken_for_next_one(tmp_path: Path, method: str) -> None:
     """Goal: given up after some attempts, a batch may be there or not; the next one is appended all the same."""
     files = FaultyFiles(QuickFiles(), methods={method}, error=errno.EIO, only=".log", lasting=True)
     with open_store(tmp_path / "store", clock=TickingClock(), files=files, flush="batch") as store:
@@ -91,7 +91,7 @@ def test_a_batch_in_doubt_is_not_taken_for_the_next_one(tmp_path: Path, method: 
         assert [value for value in values(store) if value != b"b"] == [b"a", b"c"]
 
 
-def test_what_found_no_room_is_sent_again_without_a_gap(tmp_path: Path) -> None:
+def test_batch_refused_by_full_disk_is_sent_again_without_gap(tmp_path: Path) -> None:
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".log")
     with open_store(tmp_path / "store", clock=TickingClock(), files=files) as store:
         store.create_topic("t", partitions=1)
@@ -105,7 +105,7 @@ def test_what_found_no_room_is_sent_again_without_a_gap(tmp_path: Path) -> None:
         assert values(store) == [b"a", b"b"]
 
 
-def test_a_batch_that_must_be_split_is_numbered_through(tmp_path: Path) -> None:
+def test_split_batch_is_numbered_without_gap(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", clock=TickingClock(), max_message_bytes=300) as store:
         store.create_topic("t", partitions=1, config={"compression_type": "none"})
         with store.producer(idempotence=True, linger_ms=50) as producer:
@@ -116,7 +116,7 @@ def test_a_batch_that_must_be_split_is_numbered_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("producer-fenced")
-def test_a_named_producer_fences_the_one_before_it(store: Store) -> None:
+def test_named_producer_fences_its_predecessor(store: Store) -> None:
     with store.producer(name="loader") as old:
         old.send("t", b"old", partition=0).result()
         with store.producer(name="loader") as new:
@@ -127,7 +127,7 @@ def test_a_named_producer_fences_the_one_before_it(store: Store) -> None:
     assert values(store) == [b"old", b"new"]
 
 
-def test_a_producer_that_resumes_goes_on_behind_what_is_written(store: Store) -> None:
+def test_resumed_producer_continues_after_written_records(store: Store) -> None:
     for stop in (7, 7, 19, 40):
         with store.producer(name="loader", resume=True) as producer:
             for number in NUMBERS[producer.written(("t", 0)) : stop]:
@@ -137,7 +137,7 @@ def test_a_producer_that_resumes_goes_on_behind_what_is_written(store: Store) ->
 
 @pytest.mark.id("producer-of-a-recreated-topic")
 @pytest.mark.parametrize("by", ["this store", "another store"])
-def test_records_of_a_topic_that_was_deleted_are_not_counted_in_the_one_made_anew(store: Store, by: str) -> None:
+def test_records_of_deleted_topic_do_not_count_in_recreated_one(store: Store, by: str) -> None:
     """One that resumes would leave out as many records of the new topic as it had written to the old one."""
     with store.producer(name="loader", resume=True) as producer:
         for number in NUMBERS[:7]:
@@ -155,7 +155,7 @@ def test_records_of_a_topic_that_was_deleted_are_not_counted_in_the_one_made_ane
     assert values(store) == NUMBERS
 
 
-def test_one_at_a_time_resumes(store: Store) -> None:
+def test_only_one_producer_of_name_can_resume_at_once(store: Store) -> None:
     with store.producer(name="loader", resume=True):
         for resume in (True, False):
             with pytest.raises(LogLocked, match="loader"):
@@ -164,7 +164,7 @@ def test_one_at_a_time_resumes(store: Store) -> None:
     store.producer(name="loader").close()
 
 
-def test_a_bumped_epoch_counts_from_nothing(store: Store) -> None:
+def test_new_epoch_counts_from_zero(store: Store) -> None:
     with store.producer(name="loader") as producer:
         producer.send("t", b"a", partition=0).result()
     with store.producer(name="loader") as producer:
@@ -172,12 +172,12 @@ def test_a_bumped_epoch_counts_from_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("words", [{"resume": True}, {"name": ""}, {"name": 7}])
-def test_what_cannot_be_is_refused(store: Store, words: dict[str, object]) -> None:
+def test_invalid_producer_options_are_refused(store: Store, words: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         store.producer(**words)  # type: ignore[arg-type]
 
 
-def test_a_damaged_file_of_a_name_is_told(store: Store, tmp_path: Path) -> None:
+def test_damaged_producer_file_is_reported(store: Store, tmp_path: Path) -> None:
     store.producer(name="loader").close()
     (path,) = [path for path in (tmp_path / "store").glob("seeklog-producer-*") if path.suffix != ".lock"]
     identity = decode_identity(path.read_bytes(), path=str(path))
@@ -187,7 +187,7 @@ def test_a_damaged_file_of_a_name_is_told(store: Store, tmp_path: Path) -> None:
         store.producer(name="loader")
 
 
-def test_an_epoch_that_was_given_out_is_never_given_out_again() -> None:
+def test_epoch_is_never_assigned_twice() -> None:
     """Goal: at no boundary of a claim does a crash take an epoch back that somebody writes with."""
     root = "/store"
     sim = SimFiles(Disk.of({}, directories=[root]))

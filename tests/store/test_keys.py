@@ -13,7 +13,7 @@ from store.workbench import open_store
 KEYS = [b"key-%d" % number for number in range(40)]
 
 
-def test_a_key_is_found_where_the_producer_put_it(tmp_path: Path) -> None:
+def test_key_is_found_in_partition_of_producer(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("orders", partitions=4)
         with store.producer() as producer:
@@ -29,7 +29,7 @@ def test_a_key_is_found_where_the_producer_put_it(tmp_path: Path) -> None:
         assert not store.topic("orders").contains(b"stranger")
 
 
-def test_a_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> None:
+def test_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("orders", partitions=4)
         home = partition_of(b"k", 4)
@@ -45,7 +45,7 @@ def test_a_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> 
         assert values == {None: b"home", home: b"home", away: b"newer", (home + 2) % 4: None, "all": b"newer"}
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_partition_or_topic_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("orders", partitions=1)
         with pytest.raises(TopicNotFound):
@@ -56,7 +56,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             store.topic("orders").contains("k")  # type: ignore[arg-type]
 
 
-def test_maintenance_makes_the_key_indexes_of_compacted_topics(tmp_path: Path) -> None:
+def test_maintenance_builds_key_indexes_of_compacted_topics(tmp_path: Path) -> None:
     words = {"segment.bytes": 500, "segment.ms": 10**9}
     with open_store(tmp_path) as store:
         store.create_topic("kept", partitions=1, config={**words, "cleanup.policy": "compact"})
