@@ -41,7 +41,7 @@ def open_cold(place: tuple[str, dict[str, Any]]) -> Store:
     return seeklog.open(place[0], storage_options=place[1] or None, read_only=True)
 
 
-def test_an_archive_reads_as_the_sealed_part_of_its_store(store: Store, place: tuple[str, dict[str, Any]]) -> None:
+def test_archive_reads_as_sealed_part_of_its_store(store: Store, place: tuple[str, dict[str, Any]]) -> None:
     url, options = place
     done = store.archive(url, storage_options=options)
     assert done.copied_segments == len(segment_bases(store.path / "orders-0")) - 1
@@ -66,7 +66,7 @@ def test_an_archive_reads_as_the_sealed_part_of_its_store(store: Store, place: t
             cold.producer()
 
 
-def test_the_files_are_copied_byte_for_byte(store: Store, root: Path, tmp_path: Path) -> None:
+def test_files_are_copied_byte_for_byte(store: Store, root: Path, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     end = sealed_end(root)
     copied = snapshot(tmp_path / "archive" / "orders-0")
@@ -83,7 +83,7 @@ def test_the_files_are_copied_byte_for_byte(store: Store, root: Path, tmp_path: 
     }
 
 
-def test_an_archive_is_a_kafka_directory_too(store: Store, tmp_path: Path) -> None:
+def test_archive_is_readable_as_kafka_directory(store: Store, tmp_path: Path) -> None:
     """Goal: without its manifest it is what a broker could start on, and opens for writing."""
     store.archive(tmp_path / "archive")
     (tmp_path / "archive" / names.ARCHIVE).unlink()
@@ -93,7 +93,7 @@ def test_an_archive_is_a_kafka_directory_too(store: Store, tmp_path: Path) -> No
         assert append(restored, "orders", [b"more"]) == range(end, end + 1)
 
 
-def test_an_archive_is_not_opened_for_writing(store: Store, tmp_path: Path) -> None:
+def test_archive_is_not_opened_for_writing(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     before = snapshot(tmp_path / "archive")
     with pytest.raises(UsageError, match="is an archive"):
@@ -101,14 +101,14 @@ def test_an_archive_is_not_opened_for_writing(store: Store, tmp_path: Path) -> N
     assert snapshot(tmp_path / "archive") == before
 
 
-def test_an_archive_of_an_archive_is_the_same(store: Store, tmp_path: Path) -> None:
+def test_archive_of_archive_is_identical(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "first")
     with seeklog.open(tmp_path / "first", read_only=True) as cold:
         cold.archive(tmp_path / "second")
     assert snapshot(tmp_path / "second") == snapshot(tmp_path / "first")
 
 
-def test_an_inspection_of_an_archive_finds_nothing_wrong(store: Store, tmp_path: Path) -> None:
+def test_inspection_of_archive_finds_no_damage(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
         assert inspect_partition(f"{cold.location}/orders-0", files=cold._files) == []
@@ -120,7 +120,7 @@ def test_an_inspection_of_an_archive_finds_nothing_wrong(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_broker_wrote_is_archived_and_reads_the_same(unpacked: Path, name: str, tmp_path: Path) -> None:
+def test_log_of_broker_is_archived_and_reads_the_same(unpacked: Path, name: str, tmp_path: Path) -> None:
     with seeklog.open(unpacked / name, read_only=True) as store:
         done = store.archive(tmp_path / "archive")
         assert done.copied_segments > 0
@@ -143,7 +143,7 @@ def test_what_a_broker_wrote_is_archived_and_reads_the_same(unpacked: Path, name
     assert partitions_of(name)
 
 
-def test_only_the_topics_that_are_asked_for_are_archived(store: Store, tmp_path: Path) -> None:
+def test_only_given_topics_are_archived(store: Store, tmp_path: Path) -> None:
     store.create_topic("other", partitions=1)
     fill(store, 500, topic="other")
     store.archive(tmp_path / "archive", topics=["other"])
@@ -163,7 +163,7 @@ def test_only_the_topics_that_are_asked_for_are_archived(store: Store, tmp_path:
 # ---------------------------------------------------------------- again
 
 
-def test_a_second_archiving_copies_what_has_come_since(store: Store, tmp_path: Path) -> None:
+def test_second_archiving_copies_newly_sealed_segments(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     there = len(segment_bases(tmp_path / "archive" / "orders-0"))
     fill(store, 600)
@@ -177,14 +177,14 @@ def test_a_second_archiving_copies_what_has_come_since(store: Store, tmp_path: P
         check_same(cold, store)
 
 
-def test_nothing_new_copies_nothing(store: Store, tmp_path: Path) -> None:
+def test_archiving_without_new_segments_copies_nothing(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     before = snapshot(tmp_path / "archive")
     assert store.archive(tmp_path / "archive").copied_segments == 0
     assert snapshot(tmp_path / "archive") == before
 
 
-def test_an_archive_keeps_what_retention_deletes(store: Store, tmp_path: Path) -> None:
+def test_archive_keeps_segments_deleted_by_retention(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     with store._table.writing(TopicPartition("orders", 0)) as log:
         log.delete_before(500)
@@ -194,7 +194,7 @@ def test_an_archive_keeps_what_retention_deletes(store: Store, tmp_path: Path) -
         assert [record.offset for record in cold.log("orders", 0).scan()] == list(range(sealed_end(store.path)))
 
 
-def test_a_start_inside_of_the_first_segment_is_kept(store: Store, tmp_path: Path) -> None:
+def test_log_start_offset_inside_first_segment_is_kept(store: Store, tmp_path: Path) -> None:
     with store._table.writing(TopicPartition("orders", 0)) as log:
         log.delete_before(55)
     store.archive(tmp_path / "archive")
@@ -202,9 +202,7 @@ def test_a_start_inside_of_the_first_segment_is_kept(store: Store, tmp_path: Pat
         assert cold.log("orders", 0).log_start_offset == 55
 
 
-def test_offsets_that_were_deleted_before_they_were_archived_are_refused_or_allowed(
-    store: Store, tmp_path: Path
-) -> None:
+def test_gap_before_archiving_is_refused_or_allowed(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     end = manifest_of(tmp_path / "archive").topics["orders"].partitions[0].end_offset
     fill(store, 1_000)
@@ -220,7 +218,7 @@ def test_offsets_that_were_deleted_before_they_were_archived_are_refused_or_allo
     )
 
 
-def test_a_segment_that_retention_takes_while_it_is_copied_is_passed_over(store: Store, tmp_path: Path) -> None:
+def test_segment_deleted_by_retention_during_copy_is_skipped(store: Store, tmp_path: Path) -> None:
     class Taking(CountingDepot):
         def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
             super().put(path, parts)
@@ -235,7 +233,7 @@ def test_a_segment_that_retention_takes_while_it_is_copied_is_passed_over(store:
         check_same(cold, store)
 
 
-def test_a_store_that_another_process_writes_is_archived(store: Store, root: Path, tmp_path: Path) -> None:
+def test_store_written_by_another_process_is_archived(store: Store, root: Path, tmp_path: Path) -> None:
     with seeklog.open(root, read_only=True) as onlooker:
         onlooker.archive(tmp_path / "archive")
         with seeklog.open(tmp_path / "archive", read_only=True) as cold:
@@ -246,7 +244,7 @@ def test_a_store_that_another_process_writes_is_archived(store: Store, root: Pat
 
 
 @pytest.mark.id("archive-requests")
-def test_one_record_of_an_archive_takes_four_requests(store: Store, s3: S3Server) -> None:
+def test_reading_one_record_of_archive_takes_four_requests(store: Store, s3: S3Server) -> None:
     """Goal: the manifest, the two indexes of the segment, and the part of the log that holds the record."""
     url = f"s3://{BUCKET}/four"
     store.archive(url, storage_options=s3.options)
@@ -259,7 +257,7 @@ def test_one_record_of_an_archive_takes_four_requests(store: Store, s3: S3Server
     assert s3.traffic.size < manifest + FIRST_BYTES + 2_000
 
 
-def test_a_time_in_an_archive_takes_no_more(store: Store, s3: S3Server) -> None:
+def test_seeking_to_time_in_archive_takes_no_more_requests(store: Store, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/times"
     store.archive(url, storage_options=s3.options)
     s3.traffic.clear()
@@ -270,13 +268,13 @@ def test_a_time_in_an_archive_takes_no_more(store: Store, s3: S3Server) -> None:
 
 
 @pytest.mark.id("archive-bucket-missing")
-def test_a_bucket_that_is_not_there_is_not_made(store: Store, s3: S3Server) -> None:
+def test_missing_bucket_is_not_created(store: Store, s3: S3Server) -> None:
     with pytest.raises(NotAccessible, match="s3://no-such-bucket"):
         store.archive("s3://no-such-bucket/archive", storage_options=s3.options)
     assert not s3.system.exists("no-such-bucket")
 
 
-def test_a_bucket_that_cannot_be_reached_is_our_error(store: Store) -> None:
+def test_unreachable_bucket_raises_seeklog_error(store: Store) -> None:
     patient = {"config_kwargs": {"connect_timeout": 1, "read_timeout": 1, "retries": {"max_attempts": 0}}}
     options = {"key": "k", "secret": "hunter2", "endpoint_url": "http://127.0.0.1:9", **patient}
     with pytest.raises(NotAccessible, match=r"cannot be archived to s3://cold/archive.*and the network") as caught:
@@ -285,7 +283,7 @@ def test_a_bucket_that_cannot_be_reached_is_our_error(store: Store) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_upload_that_breaks_off_shows_no_object(store: Store, s3: S3Server) -> None:
+def test_interrupted_upload_leaves_no_object(store: Store, s3: S3Server) -> None:
     depot = open_depot(f"s3://{BUCKET}/broken", storage_options=s3.options)
 
     def breaking() -> Iterator[bytes]:
@@ -300,7 +298,7 @@ def test_an_upload_that_breaks_off_shows_no_object(store: Store, s3: S3Server) -
     assert b"".join(depot.read("orders-0/x.log")) == b"y" * (9 << 20) + b"z"
 
 
-def test_an_archive_in_memory_grows_too(store: Store, memory: str) -> None:
+def test_archive_in_memory_grows(store: Store, memory: str) -> None:
     store.archive(memory)
     fill(store, 500)
     store.archive(memory)

@@ -50,9 +50,7 @@ def compact_root(root: Path) -> Path:
     return root
 
 
-def test_a_segment_that_compaction_replaced_is_stored_beside_the_old_one_until_the_next_time(
-    compact_root: Path, tmp_path: Path
-) -> None:
+def test_compacted_segment_is_stored_beside_old_one_until_next_archiving(compact_root: Path, tmp_path: Path) -> None:
     """Goal: who opened the archive before still reads all of it; who opens it after reads what the source has."""
     archive = tmp_path / "archive"
     with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
@@ -82,7 +80,7 @@ def test_a_segment_that_compaction_replaced_is_stored_beside_the_old_one_until_t
 
 
 @pytest.mark.id("archive-beside-compaction")
-def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compact_root: Path, tmp_path: Path) -> None:
+def test_segment_compacted_during_copy_is_planned_again(compact_root: Path, tmp_path: Path) -> None:
     """Goal: the index of the new segment is no damage of the old one's, also for who cannot make it again.
 
     The archiver knows another distance between entries than the writer had.
@@ -116,7 +114,7 @@ class PatientClock(FakeClock):
 
 
 @pytest.mark.id("archive-waits-for-a-swap")
-def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(compact_root: Path, tmp_path: Path) -> None:
+def test_archiving_waits_for_compaction_to_swap_segment(compact_root: Path, tmp_path: Path) -> None:
     """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
     archive = tmp_path / "archive"
     disk = Meanwhile()
@@ -143,9 +141,7 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(compact_
 
 
 @pytest.mark.id("archive-finishes-compaction")
-def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archives(
-    compact_root: Path, tmp_path: Path
-) -> None:
+def test_writable_store_finishes_interrupted_compaction_before_archiving(compact_root: Path, tmp_path: Path) -> None:
     archive, partition = tmp_path / "archive", compact_root / "orders-0"
     with open_store(compact_root, read_only=True) as onlooker:
         onlooker.archive(archive)
@@ -167,7 +163,7 @@ def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archive
             check_same(cold, store)
 
 
-def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Store, root: Path, tmp_path: Path) -> None:
+def test_segments_before_lost_seal_are_archived(store: Store, root: Path, tmp_path: Path) -> None:
     second = segment_bases(root / "orders-0")[1]
     (root / "orders-0" / names.segment_name(second, names.SEAL)).unlink()
     store.archive(tmp_path / "archive")
@@ -176,7 +172,7 @@ def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Stor
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_where_a_seal_is_gone_an_archive_neither_shrinks_nor_gets_a_part_of_a_compacted_log(
+def test_lost_seal_neither_shrinks_archive_nor_splits_compacted_log(
     store: Store, root: Path, tmp_path: Path, is_compacted: bool
 ) -> None:
     if is_compacted:

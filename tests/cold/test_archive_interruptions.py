@@ -22,7 +22,7 @@ from store.workbench import snapshot
 
 
 @pytest.mark.id("archive-fails-at-any-file")
-def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
+def test_archiving_that_failed_at_any_file_is_completed_by_next(store: Store, root: Path, tmp_path: Path) -> None:
     """Goal: whatever was copied, the manifest names only what is whole; nothing whole is copied twice."""
     complete = CountingDepot(tmp_path / "complete")
     archive_to(complete, store)
@@ -43,7 +43,7 @@ def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Sto
         shutil.rmtree(archive)
 
 
-def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Store, tmp_path: Path) -> None:
+def test_partial_file_left_by_kill_is_rewritten(store: Store, tmp_path: Path) -> None:
     """Goal: as it happens on file systems behind a URL that show a file while it grows."""
     archive = tmp_path / "archive"
     with pytest.raises(NotAccessible, match="went away"):
@@ -57,7 +57,7 @@ def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Stor
 
 @pytest.mark.id("archive-foreign-file")
 @pytest.mark.parametrize("data", [b"something else", b"x" * 100_000])
-def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
+def test_different_file_with_name_of_segment_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
     archive = tmp_path / "archive"
     with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
@@ -100,7 +100,7 @@ def killed_after(parts: int, root: Path, archive: Path) -> int:
 
 
 @pytest.mark.id("archive-killed")
-def test_an_archiving_that_is_killed_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
+def test_killed_archiving_is_completed_by_next(store: Store, root: Path, tmp_path: Path) -> None:
     for after in (1, 2, 3, 9, 14):
         archive = tmp_path / f"archive {after}"
         assert killed_after(after, root, archive) == -signal.SIGKILL
@@ -114,7 +114,7 @@ def test_an_archiving_that_is_killed_is_completed_by_the_next(store: Store, root
 
 
 @pytest.mark.id("archive-growth-killed")
-def test_a_kill_while_an_archive_grows_leaves_the_one_that_was(store: Store, root: Path, tmp_path: Path) -> None:
+def test_kill_during_archiving_leaves_previous_archive(store: Store, root: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive)
     end = sealed_end(root)
@@ -135,7 +135,7 @@ def twice(tmp_path: Path) -> DirectoryDepot:
 
 
 @pytest.mark.id("archive-attempt-overtaken")
-def test_an_attempt_that_another_overtakes_does_not_write_into_its_file(twice: DirectoryDepot) -> None:
+def test_overtaken_attempt_does_not_write_into_new_file(twice: DirectoryDepot) -> None:
     def late() -> Iterator[bytes]:
         yield b"late"
         twice.put("orders-0/x.log", [b"in time, and read back"])
@@ -148,7 +148,7 @@ def test_an_attempt_that_another_overtakes_does_not_write_into_its_file(twice: D
     assert os.listdir(f"{twice.location}/orders-0") == ["x.log"]
 
 
-def test_an_attempt_that_ends_while_another_writes_takes_nothing_away_from_it(twice: DirectoryDepot) -> None:
+def test_finished_attempt_does_not_remove_file_of_another(twice: DirectoryDepot) -> None:
     def failing() -> Iterator[bytes]:
         yield b"x"
         raise OSError(5, "the network went away")
@@ -163,7 +163,7 @@ def test_an_attempt_that_ends_while_another_writes_takes_nothing_away_from_it(tw
     assert b"".join(twice.read("orders-0/x.log")) == b"first, second"
 
 
-def test_a_file_that_gets_its_name_while_a_directory_is_listed_is_no_error(tmp_path: Path) -> None:
+def test_rename_during_directory_listing_is_not_an_error(tmp_path: Path) -> None:
     files = Meanwhile()
     (tmp_path / "orders-0").mkdir()
     for name in ("a.log", "b.log.tmp"):
@@ -174,7 +174,7 @@ def test_a_file_that_gets_its_name_while_a_directory_is_listed_is_no_error(tmp_p
     assert files.is_over
 
 
-def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: DirectoryDepot) -> None:
+def test_new_file_does_not_replace_existing_one(twice: DirectoryDepot) -> None:
     twice.put("orders-0/x.log", [b"first"], is_new=True)
     with pytest.raises(FileExistsError):
         twice.put("orders-0/x.log", [b"other"], is_new=True)
@@ -182,7 +182,7 @@ def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: Direct
 
 
 @pytest.mark.id("archive-leftovers")
-def test_what_killed_attempts_left_is_removed_and_other_names_are_not(store: Store, tmp_path: Path) -> None:
+def test_leftovers_of_killed_attempts_are_removed_and_others_stay(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive)
     before = snapshot(archive)

@@ -26,7 +26,7 @@ from store.workbench import append, open_store, snapshot
 # ---------------------------------------------------------------- what is refused
 
 
-def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Path) -> None:
+def test_recreated_topic_is_refused(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     store.delete_topic("orders")
     store.create_topic("orders", partitions=2)
@@ -38,7 +38,7 @@ def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Pat
 
 
 @pytest.mark.id("archive-of-a-recreated-topic")
-def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
+def test_topic_recreated_during_archiving_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
     """Goal: no archive holds partitions of two topics, or of one under the other's id."""
     store.create_topic("first", partitions=1)
     fill(store, 1_000, topic="first")
@@ -63,7 +63,7 @@ def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: P
 
 
 @pytest.mark.id("archive-of-a-rewritten-log")
-def test_a_log_that_was_cut_and_written_otherwise_is_refused(store: Store, tmp_path: Path) -> None:
+def test_log_truncated_and_rewritten_is_refused(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     before = snapshot(tmp_path / "archive")
     with store._table.writing(TopicPartition("orders", 0)) as log:
@@ -79,7 +79,7 @@ def test_a_log_that_was_cut_and_written_otherwise_is_refused(store: Store, tmp_p
     assert snapshot(tmp_path / "archive") == before
 
 
-def test_a_place_that_holds_other_things_is_refused(store: Store, tmp_path: Path) -> None:
+def test_location_with_other_files_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
     with pytest.raises(ArchiveMismatch, match=r"not an archive and not empty: it holds 'letter\.txt'"):
@@ -93,13 +93,13 @@ def test_a_place_that_holds_other_things_is_refused(store: Store, tmp_path: Path
     assert os.listdir(tmp_path / "home") == ["letter.txt"]
 
 
-def test_an_unknown_way_to_verify_is_refused(store: Store, tmp_path: Path) -> None:
+def test_unknown_verify_option_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="verify must be one of"):
         store.archive(tmp_path / "archive", verify="not at all")  # type: ignore[arg-type]
     assert not (tmp_path / "archive").exists()
 
 
-def test_damage_at_the_source_is_named_and_not_archived(store: Store, root: Path, tmp_path: Path) -> None:
+def test_damage_at_source_is_reported_and_not_archived(store: Store, root: Path, tmp_path: Path) -> None:
     path = root / "orders-0" / f"{segment_bases(root / 'orders-0')[1]:020d}.log"
     data = bytearray(path.read_bytes())
     data[1_000] ^= 4
@@ -115,7 +115,7 @@ def test_damage_at_the_source_is_named_and_not_archived(store: Store, root: Path
         check_same(cold, store)
 
 
-def test_a_damaged_index_at_the_source_is_made_anew_in_the_archive(store: Store, root: Path, tmp_path: Path) -> None:
+def test_damaged_index_at_source_is_rebuilt_in_archive(store: Store, root: Path, tmp_path: Path) -> None:
     path = root / "orders-0" / f"{0:020d}.index"
     whole = path.read_bytes()
     path.write_bytes(whole[:-8] + b"\xff" * 8)
@@ -123,7 +123,7 @@ def test_a_damaged_index_at_the_source_is_made_anew_in_the_archive(store: Store,
     assert (tmp_path / "archive" / "orders-0" / path.name).read_bytes() == whole
 
 
-def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) -> None:
+def test_damaged_copy_is_detected(store: Store, tmp_path: Path) -> None:
     class Flipping(CountingDepot):
         def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
             super().put(path, parts)
@@ -143,9 +143,7 @@ def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) ->
 
 
 @pytest.mark.id("archive-files-missing")
-def test_files_that_the_manifest_names_and_that_are_not_there_are_refused_or_copied_again(
-    store: Store, tmp_path: Path
-) -> None:
+def test_missing_files_of_manifest_are_refused_or_copied_again(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive)
     whole = snapshot(archive)
@@ -165,7 +163,7 @@ def test_files_that_the_manifest_names_and_that_are_not_there_are_refused_or_cop
     assert snapshot(archive) == whole
 
 
-def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_path: Path) -> None:
+def test_repair_cannot_restore_segments_missing_at_source(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     (tmp_path / "archive" / "orders-0" / f"{0:020d}.log").unlink()
     with store._table.writing(TopicPartition("orders", 0)) as log:
@@ -174,7 +172,7 @@ def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_
         store.archive(tmp_path / "archive", repair=True)
 
 
-def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
+def test_concurrent_archivings_keep_work_of_each_other(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     depot = CountingDepot(archive)
     rules = Rules()
@@ -191,7 +189,7 @@ def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_p
 # ---------------------------------------------------------------- a manifest that is not what it should be
 
 
-def test_every_byte_of_a_manifest_counts(store: Store, tmp_path: Path) -> None:
+def test_every_changed_byte_of_manifest_is_detected(store: Store, tmp_path: Path) -> None:
     """Goal: a flipped bit is an error, or changes nothing that is read."""
     store.archive(tmp_path / "archive")
     path = tmp_path / "archive" / names.ARCHIVE
@@ -249,7 +247,7 @@ def _segment(content: dict[str, Any]) -> dict[str, Any]:
         (_signed(lambda content: content.pop("topics")), "topics"),
     ],
 )
-def test_a_manifest_that_cannot_be_is_refused_by_readers_and_archivers(
+def test_invalid_manifest_is_refused_by_readers_and_archivers(
     store: Store, tmp_path: Path, change: Any, told: str
 ) -> None:
     archive = tmp_path / "archive"
@@ -264,7 +262,7 @@ def test_a_manifest_that_cannot_be_is_refused_by_readers_and_archivers(
     assert snapshot(archive) == before
 
 
-def test_an_empty_archive_has_no_topic(tmp_path: Path) -> None:
+def test_empty_archive_has_no_topics(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("orders", partitions=1)
         assert store.archive(tmp_path / "archive").copied_segments == 0

@@ -67,7 +67,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
 
 
 @pytest.mark.id("archive-gap-declared")
-def test_every_way_of_reading_goes_over_a_gap_that_is_declared(store: Store, place: tuple[str, dict[str, Any]]) -> None:
+def test_every_way_of_reading_skips_declared_gap(store: Store, place: tuple[str, dict[str, Any]]) -> None:
     url, options = place
     missing = with_a_gap(store, url, **options)
     assert len(missing) >= 200
@@ -99,7 +99,7 @@ def test_every_way_of_reading_goes_over_a_gap_that_is_declared(store: Store, pla
 
 
 @pytest.mark.id("archive-hole-undeclared")
-def test_a_hole_that_no_manifest_declares_is_a_loss(store: Store, tmp_path: Path) -> None:
+def test_undeclared_gap_is_a_loss(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     declare(tmp_path / "archive", [])
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
@@ -111,7 +111,7 @@ def test_a_hole_that_no_manifest_declares_is_a_loss(store: Store, tmp_path: Path
         assert (found.kind, found.severity, found.offset) == (Kind.GAP, Severity.ERROR, missing[0])
 
 
-def test_an_inspection_notes_a_gap_that_is_declared(store: Store, tmp_path: Path) -> None:
+def test_inspection_notes_declared_gap(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
         found = inspect_partition(f"{cold.location}/orders-0", files=cold._files)
@@ -120,16 +120,14 @@ def test_an_inspection_notes_a_gap_that_is_declared(store: Store, tmp_path: Path
 
 
 @pytest.mark.parametrize("moved", [(0, -10), (10, 0), (-10, 0), (0, 10)])
-def test_a_declared_gap_must_be_the_one_between_two_segments(
-    store: Store, tmp_path: Path, moved: tuple[int, int]
-) -> None:
+def test_declared_gap_must_be_between_two_segments(store: Store, tmp_path: Path, moved: tuple[int, int]) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     declare(tmp_path / "archive", [(missing.start + moved[0], missing.stop + moved[1])])
     with pytest.raises(CorruptionError, match="not between two segments"):
         seeklog.open(tmp_path / "archive", read_only=True)
 
 
-def test_a_gap_stays_declared_and_does_not_stop_the_next_archiving(store: Store, tmp_path: Path) -> None:
+def test_declared_gap_stays_and_does_not_stop_next_archiving(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     fill(store, 500)
     assert store.archive(tmp_path / "archive").copied_segments > 0
@@ -145,14 +143,14 @@ def test_a_gap_stays_declared_and_does_not_stop_the_next_archiving(store: Store,
         assert [record.offset for record in log.scan()] == there
 
 
-def test_an_archive_of_an_archive_declares_the_same_gaps(store: Store, tmp_path: Path) -> None:
+def test_archive_of_archive_declares_same_gaps(store: Store, tmp_path: Path) -> None:
     with_a_gap(store, tmp_path / "first")
     with seeklog.open(tmp_path / "first", read_only=True) as cold:
         cold.archive(tmp_path / "second")
     assert manifest_of(tmp_path / "second") == manifest_of(tmp_path / "first")
 
 
-def test_what_retention_took_of_a_compacted_topic_is_refused_too(tmp_path: Path) -> None:
+def test_gap_in_compacted_topic_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact,delete"})
         fill(store, 1_000)
@@ -169,7 +167,7 @@ def test_what_retention_took_of_a_compacted_topic_is_refused_too(tmp_path: Path)
         assert offsets == [one for one in range(cold.log("orders", 0).high_watermark) if not first <= one < behind]
 
 
-def test_a_pin_of_offsets_that_are_missing_names_the_segment_behind_them(store: Store, tmp_path: Path) -> None:
+def test_pinned_missing_offsets_name_segment_after_them(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
         view = cold.log("orders", 0)._source.view

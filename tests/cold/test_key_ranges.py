@@ -67,7 +67,7 @@ def index_path(root: Path) -> Path:
 
 
 @pytest.mark.id("key-requests")
-def test_a_key_is_found_with_few_requests_for_parts_of_the_index(
+def test_key_is_found_with_few_requests_for_parts_of_index(
     archive: tuple[str, Store], s3: S3Server, root: Path
 ) -> None:
     size = index_path(root).stat().st_size
@@ -90,7 +90,7 @@ def test_a_key_is_found_with_few_requests_for_parts_of_the_index(
     assert len(s3.traffic.requests) <= 1
 
 
-def test_every_key_is_found_as_in_the_whole_index(root: Path, memory: str) -> None:
+def test_every_key_is_found_as_in_whole_index(root: Path, memory: str) -> None:
     """Goal: by ranges and mapped, present and absent, first and last hash, the same offsets."""
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
@@ -114,7 +114,7 @@ def ranged_of(memory: str, data: bytes, seal: Any) -> RangedKeys:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 300, 5000])
-def test_small_indexes_are_found_by_ranges_as_well(
+def test_small_indexes_can_be_read_by_ranges(
     root: Path, memory: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranges, "MAX_WHOLE_BYTES", 0)
@@ -137,7 +137,7 @@ def test_small_indexes_are_found_by_ranges_as_well(
         assert bool(ranged.offsets_of(first)) >= (number < count)
 
 
-def test_a_hash_far_from_where_it_should_be_is_found(root: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_far_from_its_expected_position_is_found(root: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: what is read around the guess at a hash's place grows until it holds every entry of it."""
     monkeypatch.setattr(ranges, "isqrt", lambda _: -3)  # two entries to either side, to begin with
     path = index_path(root)
@@ -148,7 +148,7 @@ def test_a_hash_far_from_where_it_should_be_is_found(root: Path, memory: str, mo
         assert number in ranged.offsets_of(hash_key(key_of(number))[0])
 
 
-def test_a_hash_that_only_the_filter_takes_for_one_of_its_own_has_no_offsets(root: Path, memory: str) -> None:
+def test_false_positive_of_filter_has_no_offsets(root: Path, memory: str) -> None:
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -161,7 +161,7 @@ def test_a_hash_that_only_the_filter_takes_for_one_of_its_own_has_no_offsets(roo
     assert tuple(ranged.offsets_of(wrong)) == ()
 
 
-def test_an_index_of_another_segment_is_told(root: Path, memory: str) -> None:
+def test_index_of_another_segment_is_reported(root: Path, memory: str) -> None:
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -174,7 +174,7 @@ def test_an_index_of_another_segment_is_told(root: Path, memory: str) -> None:
     assert "another state" in found
 
 
-def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
+def test_small_index_is_fetched_whole(memory: str, root: Path) -> None:
     import fsspec
 
     path = index_path(root)
@@ -185,7 +185,7 @@ def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
 
 
 @pytest.mark.id("key-page-damaged")
-def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
+def test_damaged_index_page_is_reported_and_key_still_found(
     root: Path, s3: S3Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Goal: a filter that has lost a bit would deny a key; no page is believed that its CRC does not prove."""
@@ -218,7 +218,7 @@ class Unanswering(RemoteFiles):
         return super().file_size(path)
 
 
-def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
+def test_unreadable_small_index_at_url_is_rebuilt(
     tmp_path: Path, memory: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_store(tmp_path / "store", segment_bytes=20_000, key_index="seal") as store:

@@ -62,7 +62,7 @@ def read_all(cold: Store) -> list[Record]:
     return list(cold.log(*TOPIC).scan())
 
 
-def test_what_has_gaps_is_archived_and_reads_the_same(store: Store, place: tuple[str, dict[str, Any]]) -> None:
+def test_log_with_gaps_is_archived_and_reads_the_same(store: Store, place: tuple[str, dict[str, Any]]) -> None:
     url, options = f"{place[0]}-of-pages", place[1] or None  # the bucket outlives the test
     with store:
         store.archive(url, storage_options=options)
@@ -77,7 +77,7 @@ def test_what_has_gaps_is_archived_and_reads_the_same(store: Store, place: tuple
             assert [one for one in found if one.severity is not Severity.NOTE] == []
 
 
-def test_the_manifest_has_the_heads_of_seals_and_the_archive_their_tables(store: Store, tmp_path: Path) -> None:
+def test_manifest_has_heads_of_seals_and_archive_has_their_tables(store: Store, tmp_path: Path) -> None:
     with store:
         store.archive(tmp_path / "archive")
     directory = tmp_path / "archive" / str(TOPIC)
@@ -93,7 +93,7 @@ def test_the_manifest_has_the_heads_of_seals_and_the_archive_their_tables(store:
 
 @pytest.mark.id("archive-batch-moved")
 @pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
-def test_a_batch_that_was_moved_in_an_archive_is_never_shown(store: Store, tmp_path: Path, which: int) -> None:
+def test_moved_batch_in_archive_is_never_returned(store: Store, tmp_path: Path, which: int) -> None:
     """Goal: the last segment of an archive is read as one that grows, and is checked all the same."""
     with store:
         store.archive(tmp_path / "archive")
@@ -113,7 +113,7 @@ def test_a_batch_that_was_moved_in_an_archive_is_never_shown(store: Store, tmp_p
         assert [one for one in found if one.severity is Severity.ERROR]
 
 
-def test_a_damaged_table_in_an_archive_hides_nothing_and_takes_nothing_away(store: Store, tmp_path: Path) -> None:
+def test_damaged_page_table_in_archive_hides_no_records(store: Store, tmp_path: Path) -> None:
     with store:
         store.archive(tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
@@ -133,7 +133,7 @@ def test_a_damaged_table_in_an_archive_hides_nothing_and_takes_nothing_away(stor
         read_all(cold)
 
 
-def test_what_is_damaged_is_not_archived(store: Store, tmp_path: Path) -> None:
+def test_damaged_segment_is_not_archived(store: Store, tmp_path: Path) -> None:
     with store:
         victim = paged_of(tmp_path / "store" / str(TOPIC))[0]
         move_a_batch(victim)

@@ -36,7 +36,7 @@ def source(big: Source) -> Source:
 
 
 @pytest.mark.parametrize("knows_size", [True, False])
-def test_any_reads_in_any_order_give_the_bytes_of_the_file(source: Source, knows_size: bool) -> None:
+def test_reads_in_any_order_return_bytes_of_file(source: Source, knows_size: bool) -> None:
     ahead = ReadAhead(source.fetch, max_total_bytes=3 << 20)
     random = Random(11)
     position = 0
@@ -49,14 +49,14 @@ def test_any_reads_in_any_order_give_the_bytes_of_the_file(source: Source, knows
         assert ahead.total <= (3 << 20) + MAX_AHEAD_BYTES
 
 
-def test_a_read_out_of_order_asks_for_little(source: Source) -> None:
+def test_read_out_of_order_requests_little(source: Source) -> None:
     ahead = ReadAhead(source.fetch)
     for position in (20 << 20, 5 << 20, 30 << 20, 1 << 20):
         ahead.read("file", 8192, position, file_size=SIZE)
     assert [stop - start for start, stop in source.asked] == [FIRST_BYTES] * 4
 
 
-def test_a_scan_asks_for_twice_as_much_each_time_up_to_a_bound(source: Source) -> None:
+def test_scan_doubles_its_requests_up_to_limit(source: Source) -> None:
     ahead = ReadAhead(source.fetch)
     for position in range(0, SIZE, 96 << 10):
         ahead.read("file", 96 << 10, position, file_size=SIZE)
@@ -67,7 +67,7 @@ def test_a_scan_asks_for_twice_as_much_each_time_up_to_a_bound(source: Source) -
     assert len(sizes) < 18
 
 
-def test_what_was_read_is_not_asked_for_again(source: Source) -> None:
+def test_bytes_already_read_are_not_requested_again(source: Source) -> None:
     ahead = ReadAhead(source.fetch)
     ahead.read("file", 8192, 1000, file_size=SIZE)
     ahead.read("file", 61, 1000, file_size=SIZE)
@@ -83,21 +83,21 @@ def test_two_scans_of_one_file_do_not_disturb_each_other(source: Source) -> None
     assert len(source.asked) < 24
 
 
-def test_a_read_behind_the_end_is_empty_and_asks_nobody(source: Source) -> None:
+def test_read_after_end_is_empty_and_makes_no_request(source: Source) -> None:
     ahead = ReadAhead(source.fetch)
     assert ahead.read("file", 100, SIZE, file_size=SIZE) == b""
     assert ahead.read("file", 100, SIZE + 5, file_size=SIZE) == b""
     assert source.asked == []
 
 
-def test_all_windows_together_stay_within_the_bound(source: Source) -> None:
+def test_all_windows_together_stay_within_limit(source: Source) -> None:
     ahead = ReadAhead(source.fetch, max_total_bytes=1 << 20)
     for number in range(100):
         ahead.read(f"file {number}", 8192, number << 10, file_size=SIZE)
         assert ahead.total <= 1 << 20
 
 
-def test_threads_that_read_one_file_get_its_bytes(source: Source) -> None:
+def test_concurrent_reads_of_one_file_return_its_bytes(source: Source) -> None:
     ahead = ReadAhead(source.fetch, max_total_bytes=1 << 20)
     wrong: list[int] = []
 

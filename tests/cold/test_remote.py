@@ -82,7 +82,7 @@ def bucket(s3: S3Server, directory: Path) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_brokers_directory_in_a_bucket_reads_as_it_does_on_a_disk(unpacked: Path, name: str, s3: S3Server) -> None:
+def test_broker_directory_in_bucket_reads_as_on_disk(unpacked: Path, name: str, s3: S3Server) -> None:
     with seeklog.open(s3.upload(unpacked / name, name), storage_options=s3.options) as store:
         assert store.topics() == sorted({p.topic for p in partitions_of(name) if not p.topic.startswith("__")})
         check_all_partitions(store, name)
@@ -100,7 +100,7 @@ def test_a_brokers_directory_in_a_bucket_reads_as_it_does_on_a_disk(unpacked: Pa
     assert not [method for method, _ in s3.traffic.requests if method not in ("GET", "HEAD")]
 
 
-def test_a_store_at_a_url_reads_as_it_does_in_its_directory(place: tuple[str, dict[str, Any]], directory: Path) -> None:
+def test_store_at_url_reads_as_in_its_directory(place: tuple[str, dict[str, Any]], directory: Path) -> None:
     url, options = place
     with seeklog.open(url, storage_options=options) as cold, seeklog.open(directory, read_only=True) as warm:
         assert cold.topics() == warm.topics()
@@ -125,12 +125,12 @@ def test_a_store_at_a_url_reads_as_it_does_in_its_directory(place: tuple[str, di
             assert sum(1 for _ in consumer) == RECORDS + 1
 
 
-def test_an_inspection_of_a_store_at_a_url_finds_nothing_wrong(place: tuple[str, dict[str, Any]]) -> None:
+def test_inspection_of_store_at_url_finds_no_damage(place: tuple[str, dict[str, Any]]) -> None:
     url, options = place
     assert inspect_partition(f"{url}/orders-0", files=RemoteFiles(url, storage_options=options)) == []
 
 
-def test_following_a_log_at_a_url_ends_where_it_ends(memory: str, directory: Path) -> None:
+def test_follow_of_log_at_url_stops_at_its_end(memory: str, directory: Path) -> None:
     with seeklog.open(to_memory(directory, memory)) as store:
         assert len(list(store.log("orders", 0).follow(RECORDS - 50))) == 50
 
@@ -139,7 +139,7 @@ def test_following_a_log_at_a_url_ends_where_it_ends(memory: str, directory: Pat
 
 
 @pytest.mark.id("bucket-requests")
-def test_one_record_of_a_bucket_takes_a_dozen_requests_and_little_of_the_log(s3: S3Server, bucket: str) -> None:
+def test_reading_one_record_of_bucket_takes_a_dozen_requests(s3: S3Server, bucket: str) -> None:
     """Goal: what opening and one seek cost does not depend on how many segments and bytes there are."""
     with seeklog.open(bucket, storage_options=s3.options) as store:
         assert next(store.log("orders", 0).read(5_432, max_records=1)).value == long_value(5_432)
@@ -151,7 +151,7 @@ def test_one_record_of_a_bucket_takes_a_dozen_requests_and_little_of_the_log(s3:
     assert s3.traffic.size < 3 * FIRST_BYTES
 
 
-def test_the_next_records_of_an_open_store_take_one_request_each(s3: S3Server, bucket: str) -> None:
+def test_each_further_record_of_open_store_takes_one_request(s3: S3Server, bucket: str) -> None:
     with seeklog.open(bucket, storage_options=s3.options) as store:
         log = store.log("orders", 0)
         next(log.read(5_432, max_records=1))
@@ -164,7 +164,7 @@ def test_the_next_records_of_an_open_store_take_one_request_each(s3: S3Server, b
     assert s3.traffic.size <= 2 * FIRST_BYTES + 2000
 
 
-def test_a_scan_asks_for_every_byte_once_and_more_at_a_time(s3: S3Server, bucket: str, directory: Path) -> None:
+def test_scan_requests_every_byte_once_in_growing_requests(s3: S3Server, bucket: str, directory: Path) -> None:
     with seeklog.open(bucket, storage_options=s3.options) as store:
         log = store.log("orders", 0)
         s3.traffic.clear()
@@ -175,7 +175,7 @@ def test_a_scan_asks_for_every_byte_once_and_more_at_a_time(s3: S3Server, bucket
     assert len(s3.traffic.of("GET", ".log")) <= 3 * SEGMENTS
 
 
-def test_an_open_store_does_not_ask_twice_what_it_was_told(s3: S3Server, bucket: str) -> None:
+def test_open_store_does_not_repeat_requests(s3: S3Server, bucket: str) -> None:
     with seeklog.open(bucket, storage_options=s3.options) as store:
         store.describe_topic("orders")
         s3.traffic.clear()
@@ -185,7 +185,7 @@ def test_an_open_store_does_not_ask_twice_what_it_was_told(s3: S3Server, bucket:
     assert s3.traffic.requests == []
 
 
-def test_a_directory_is_listed_once(s3: S3Server, bucket: str) -> None:
+def test_directory_is_listed_once(s3: S3Server, bucket: str) -> None:
     with seeklog.open(bucket, storage_options=s3.options) as store:
         store.describe_topic("orders")
         list(store.log("orders", 0).scan())
@@ -196,7 +196,7 @@ def test_a_directory_is_listed_once(s3: S3Server, bucket: str) -> None:
 # ---------------------------------------------------------------- what is refused
 
 
-def test_what_writes_is_refused_and_changes_nothing(memory: str, directory: Path) -> None:
+def test_writes_to_url_are_refused_and_change_nothing(memory: str, directory: Path) -> None:
     url = to_memory(directory, memory)
     before = dict(fsspec.filesystem("memory").store)
     with pytest.raises(UsageError, match="can only be read; leave read_only out"):
@@ -217,7 +217,7 @@ def test_what_writes_is_refused_and_changes_nothing(memory: str, directory: Path
     assert fsspec.filesystem("memory").store == before
 
 
-def test_a_store_at_a_url_has_a_location_and_no_path(memory: str, directory: Path) -> None:
+def test_store_at_url_has_location_and_no_path(memory: str, directory: Path) -> None:
     with seeklog.open(to_memory(directory, memory) + "/") as store:
         assert store.location == memory
         assert store.log("orders", 0).location == f"{memory}/orders-0"
@@ -227,41 +227,39 @@ def test_a_store_at_a_url_has_a_location_and_no_path(memory: str, directory: Pat
             _ = store.path
 
 
-def test_a_lone_log_at_a_url_is_refused_and_no_directory_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_log_at_url_is_refused_and_creates_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"seeklog\.open"):
         Log("s3://bucket/orders-0")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_options_without_a_url_are_refused(tmp_path: Path) -> None:
+def test_storage_options_without_url_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="storage_options are for URLs"):
         seeklog.open(tmp_path / "store", storage_options={"key": "x"})
     assert not (tmp_path / "store").exists()
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+def test_password_in_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError, match="storage_options") as caught:
         seeklog.open("ftp://me:hunter2@host/logs")
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_scheme_that_nobody_knows_is_refused_in_one_line() -> None:
+def test_unknown_scheme_is_refused_in_one_line() -> None:
     with pytest.raises(UsageError, match="nosuch") as caught:
         seeklog.open("nosuch://bucket/logs")
     assert "\n" not in str(caught.value)
 
 
-def test_options_that_the_backend_does_not_know_are_refused() -> None:
+def test_options_unknown_to_backend_are_refused() -> None:
     with pytest.raises(SeeklogError, match=r"no_such_option.*storage_options") as caught:
         seeklog.open("s3://bucket/logs", storage_options={"no_such_option": 1, "key": "k", "secret": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.id("bucket-unreachable")
-def test_a_bucket_that_cannot_be_reached_is_our_error_in_one_line() -> None:
+def test_unreachable_bucket_raises_seeklog_error_in_one_line() -> None:
     options = {"key": "k", "secret": "hunter2", "endpoint_url": "http://127.0.0.1:9", **PATIENT}
     with pytest.raises(NotAccessible, match=r"s3://cold/orders.*storage_options, and the network") as caught:
         seeklog.open("s3://cold/orders", storage_options=options)
@@ -269,14 +267,14 @@ def test_a_bucket_that_cannot_be_reached_is_our_error_in_one_line() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_bucket_that_is_not_there_holds_no_store(s3: S3Server) -> None:
+def test_missing_bucket_has_no_store(s3: S3Server) -> None:
     for url in ("s3://no-such-bucket/orders", f"s3://{BUCKET}/nothing/here"):
         with pytest.raises(NotALog, match=f"no store at {url}"):
             seeklog.open(url, storage_options=s3.options)
     assert not [path for method, path in s3.traffic.requests if method not in ("GET", "HEAD")]
 
 
-def test_a_bucket_of_other_things_is_no_store(s3: S3Server) -> None:
+def test_bucket_with_other_objects_is_not_a_store(s3: S3Server) -> None:
     s3.system.pipe_file(f"{BUCKET}/pictures/cat.jpg", b"meow")
     with pytest.raises(NotALog, match=r"cat\.jpg"):
         seeklog.open(f"s3://{BUCKET}/pictures", storage_options=s3.options)
@@ -285,7 +283,7 @@ def test_a_bucket_of_other_things_is_no_store(s3: S3Server) -> None:
 
 
 @pytest.mark.id("bucket-goes-away")
-def test_a_bucket_that_goes_away_under_a_reader_is_our_error(directory: Path) -> None:
+def test_bucket_deleted_under_reader_raises_seeklog_error(directory: Path) -> None:
     from cold.s3_server import s3_server
 
     with s3_server() as server:
@@ -297,7 +295,7 @@ def test_a_bucket_that_goes_away_under_a_reader_is_our_error(directory: Path) ->
         list(log.read(9_000))
 
 
-def test_an_object_that_went_is_told_as_lost_and_one_that_is_short_too(memory: str, directory: Path) -> None:
+def test_missing_and_short_objects_are_reported_as_lost(memory: str, directory: Path) -> None:
     url = to_memory(directory, memory)
     system = fsspec.filesystem("memory")
     with seeklog.open(url) as store:
@@ -316,7 +314,7 @@ def test_an_object_that_went_is_told_as_lost_and_one_that_is_short_too(memory: s
             log.read(RECORDS + 1)
 
 
-def test_a_damaged_index_in_a_bucket_is_made_anew_in_memory(memory: str, directory: Path, caplog: Any) -> None:
+def test_damaged_index_in_bucket_is_rebuilt_in_memory(memory: str, directory: Path, caplog: Any) -> None:
     url = to_memory(directory, memory)
     system = fsspec.filesystem("memory")
     for path in system.glob(f"{memory}/orders-0/*.index"):
@@ -363,14 +361,14 @@ def pages(directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("pages", [True], indirect=True)
-def test_a_store_on_a_web_server_whose_listings_have_no_sizes_reads_the_same(pages: str, directory: Path) -> None:
+def test_store_on_web_server_without_sizes_in_listings_is_readable(pages: str, directory: Path) -> None:
     with seeklog.open(pages) as cold, seeklog.open(directory, read_only=True) as warm:
         assert list(cold.log("orders", 0).scan(3_000, 5_000)) == list(warm.log("orders", 0).scan(3_000, 5_000))
         assert cold.log("orders", 0).high_watermark == RECORDS
 
 
 @pytest.mark.parametrize("pages", [False], indirect=True)
-def test_a_web_server_that_serves_whole_files_alone_is_refused(pages: str) -> None:
+def test_web_server_without_range_requests_is_refused(pages: str) -> None:
     with pytest.raises(NotAccessible, match="does not serve ranges"), seeklog.open(pages) as cold:
         list(cold.log("orders", 0).read(5_000))
 
@@ -382,7 +380,7 @@ def _read_in_child(store: Store, queue: Any) -> None:
     queue.put(next(store.log("orders", 0).read(7_777, max_records=1)).value)
 
 
-def test_a_forked_child_reads_by_connections_of_its_own(s3: S3Server, bucket: str) -> None:
+def test_forked_child_reads_through_its_own_connections(s3: S3Server, bucket: str) -> None:
     with seeklog.open(bucket, storage_options=s3.options) as store:
         list(store.log("orders", 0).read(0))
         context = multiprocessing.get_context("fork")
@@ -403,7 +401,7 @@ def without_fsspec(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("url", "extra"), [("s3://bucket/x", "s3"), ("gs://bucket/x", "remote")])
-def test_without_fsspec_the_extra_to_install_is_named(without_fsspec: list[str], url: str, extra: str) -> None:
+def test_error_without_fsspec_names_extra_to_install(without_fsspec: list[str], url: str, extra: str) -> None:
     *python, code = without_fsspec
     code += f"import seeklog\ntry:\n    seeklog.open({url!r})\nexcept seeklog.SeeklogError as error:\n    print(error)"
     done = subprocess.run([*python, code], capture_output=True, text=True, check=True)
@@ -415,7 +413,7 @@ def test_importing_seeklog_imports_no_fsspec() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_nothing_in_the_directory_changes_by_reading_it_by_its_url(directory: Path) -> None:
+def test_reading_directory_by_url_changes_nothing(directory: Path) -> None:
     before = snapshot(directory)
     with seeklog.open(f"file://{directory}") as store:
         list(store.log("orders", 0).scan())

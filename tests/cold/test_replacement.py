@@ -73,7 +73,7 @@ def refused(store: Store, archive: Path, match: str, error: type[Exception] = Ar
     assert snapshot(archive) == before
 
 
-def test_what_compaction_has_left_takes_the_place_of_what_was_there(store: Store, archive: Path) -> None:
+def test_compacted_segments_replace_archived_ones(store: Store, archive: Path) -> None:
     there = len(offsets_in(archive))
     for _ in range(3):
         store.compact("orders")
@@ -107,9 +107,7 @@ def repaired(store: Store, root: Path) -> range:
 
 
 @pytest.mark.id("archive-of-a-repaired-log")
-def test_a_repaired_segment_does_not_take_the_place_of_the_whole_one(
-    repaired: range, root: Path, archive: Path
-) -> None:
+def test_repaired_segment_does_not_replace_complete_one(repaired: range, root: Path, archive: Path) -> None:
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         refused(store, archive, f"holds offset {repaired[0]}, which a repair of the source has given up")
         fill(store, 600)
@@ -119,7 +117,7 @@ def test_a_repaired_segment_does_not_take_the_place_of_the_whole_one(
     assert set(repaired) <= set(offsets_in(archive))
 
 
-def test_nor_does_it_if_a_file_beside_the_whole_one_is_lost(repaired: range, root: Path, archive: Path) -> None:
+def test_repaired_segment_does_not_replace_one_with_lost_side_file(repaired: range, root: Path, archive: Path) -> None:
     (archive / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.TIME_INDEX)).unlink()
     before = snapshot(archive)
     with (
@@ -130,9 +128,7 @@ def test_nor_does_it_if_a_file_beside_the_whole_one_is_lost(repaired: range, roo
     assert snapshot(archive) == before
 
 
-def test_offsets_that_were_lost_and_are_given_again_after_a_cut_are_no_loss_any_more(
-    repaired: range, root: Path, tmp_path: Path
-) -> None:
+def test_lost_offsets_reused_after_truncation_are_not_a_loss(repaired: range, root: Path, tmp_path: Path) -> None:
     """Goal: what compaction takes of the new records was not given up by the repair of the old ones."""
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         with store._table.writing(PARTITION) as log:
@@ -145,9 +141,7 @@ def test_offsets_that_were_lost_and_are_given_again_after_a_cut_are_no_loss_any_
             store.compact("orders")
 
 
-def test_a_segment_that_is_copied_back_from_the_archive_is_no_loss_any_more(
-    repaired: range, root: Path, archive: Path
-) -> None:
+def test_segment_copied_back_from_archive_is_not_a_loss(repaired: range, root: Path, archive: Path) -> None:
     base_offset = segment_bases(root / "orders-0")[1]
     for path in (archive / "orders-0").glob(f"{base_offset:020d}.*"):
         shutil.copy(path, root / "orders-0" / path.name)
@@ -160,7 +154,7 @@ def test_a_segment_that_is_copied_back_from_the_archive_is_no_loss_any_more(
             check_same(cold, store)
 
 
-def test_an_archive_that_never_had_what_was_lost_goes_on(repaired: range, root: Path, tmp_path: Path) -> None:
+def test_archive_without_lost_offsets_continues(repaired: range, root: Path, tmp_path: Path) -> None:
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         store.archive(tmp_path / "later")
         store.compact("orders")
@@ -177,7 +171,7 @@ def test_an_archive_that_never_had_what_was_lost_goes_on(repaired: range, root: 
         (lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]), "names no lost offsets"),
     ],
 )
-def test_a_list_of_lost_offsets_that_is_damaged_is_not_taken_for_an_empty_one(
+def test_damaged_list_of_lost_offsets_is_not_taken_as_empty(
     repaired: range, root: Path, archive: Path, change: object, told: str
 ) -> None:
     path = root / "orders-0" / names.LOSSES
@@ -190,7 +184,7 @@ def test_a_list_of_lost_offsets_that_is_damaged_is_not_taken_for_an_empty_one(
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_compacted_log_that_was_cut_and_written_otherwise_is_refused(
+def test_compacted_log_truncated_and_rewritten_is_refused(
     store: Store, root: Path, archive: Path, is_compacted: bool
 ) -> None:
     with store._table.writing(PARTITION) as log:
@@ -203,7 +197,7 @@ def test_a_compacted_log_that_was_cut_and_written_otherwise_is_refused(
 
 
 @pytest.mark.id("archive-other-content")
-def test_records_of_other_content_between_the_same_offsets_are_refused(store: Store, root: Path, archive: Path) -> None:
+def test_different_records_at_same_offsets_are_refused(store: Store, root: Path, archive: Path) -> None:
     """Goal: values of the same size make segments of the same offsets; only the records tell."""
     with store._table.writing(PARTITION) as log:
         log.truncate_to(segment_bases(root / "orders-0")[2])
@@ -215,7 +209,7 @@ def test_records_of_other_content_between_the_same_offsets_are_refused(store: St
 
 
 @pytest.mark.id("archive-segment-inside-another")
-def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store, root: Path, archive: Path) -> None:
+def test_segment_that_begins_inside_archived_one_is_refused(store: Store, root: Path, archive: Path) -> None:
     """Goal: no manifest names segments that lie over each other, which nobody could read."""
     last = segment_bases(root / "orders-0")[-1]
     with store._table.writing(PARTITION) as log:
@@ -230,7 +224,7 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
 
 
 @pytest.mark.id("archive-manifest-unreadable")
-def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
+def test_unreadable_manifest_is_not_written(store: Store, archive: Path) -> None:
     fill(store, 600)
     depot, rules = CountingDepot(archive), Rules()
     plan = plan_archive(archive_source(store), depot, rules)
@@ -243,9 +237,7 @@ def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive:
     assert snapshot(archive) == before
 
 
-def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_the_manifest(
-    store: Store, root: Path, archive: Path
-) -> None:
+def test_side_file_missing_at_source_does_not_break_manifest(store: Store, root: Path, archive: Path) -> None:
     (root / "orders-0" / names.PARTITION_METADATA).unlink()
     store.archive(archive)
     with seeklog.open(archive, read_only=True) as cold:
@@ -264,7 +256,7 @@ def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_t
         (15, "and the manifest has", CorruptionError),
     ],
 )
-def test_an_archived_segment_that_is_damaged_proves_nothing(
+def test_damaged_archived_segment_proves_nothing(
     store: Store, archive: Path, position: int, told: str, error: type[Exception]
 ) -> None:
     path = archive / "orders-0" / f"{0:020d}.log"
@@ -275,7 +267,7 @@ def test_an_archived_segment_that_is_damaged_proves_nothing(
     refused(store, archive, f"{path.name}.*{told}", error)
 
 
-def test_batches_are_found_however_their_bytes_are_parted(store: Store, root: Path) -> None:
+def test_batches_are_found_in_parts_of_any_size(store: Store, root: Path) -> None:
     log = (root / "orders-0" / f"{0:020d}.log").read_bytes()
     for size in (1, 1_000, len(log)):
         parts = (log[at : at + size] for at in range(0, len(log), size))
@@ -284,7 +276,7 @@ def test_batches_are_found_however_their_bytes_are_parted(store: Store, root: Pa
         )
 
 
-def test_what_is_lost_in_the_archive_is_replaced_by_what_compaction_left(store: Store, archive: Path) -> None:
+def test_segment_lost_in_archive_is_replaced_by_compacted_one(store: Store, archive: Path) -> None:
     """Goal: an archive is repaired with what there is; the segments that it still has are compared all the same."""
     store.compact("orders")
     (archive / "orders-0" / f"{0:020d}.log").unlink()
@@ -294,9 +286,7 @@ def test_what_is_lost_in_the_archive_is_replaced_by_what_compaction_left(store: 
         check_same(cold, store)
 
 
-def test_a_segment_that_is_compacted_while_it_is_compared_is_looked_at_again(
-    store: Store, root: Path, archive: Path
-) -> None:
+def test_segment_compacted_during_comparison_is_planned_again(store: Store, root: Path, archive: Path) -> None:
     class Compacting(CountingDepot):
         def read(self, path: str) -> Iterator[bytes]:
             if path.endswith(names.LOG) and not self.puts:

@@ -74,7 +74,7 @@ def sealed(directory: Path, topic: str) -> list[Place]:
     ]
 
 
-def test_a_store_in_a_bucket_has_the_rows_that_it_has_in_a_directory(
+def test_store_in_bucket_has_same_rows_as_in_directory(
     spark: SparkSession, s3: S3Server, bucket: str, directory: Path
 ) -> None:
     ours = load_cold(spark, bucket, s3, subscribe="orders", includeHeaders=True)
@@ -83,7 +83,7 @@ def test_a_store_in_a_bucket_has_the_rows_that_it_has_in_a_directory(
     assert ours.count() == 800
 
 
-def test_an_archive_has_the_sealed_rows_by_offset_and_by_time(
+def test_archive_has_sealed_rows_by_offset_and_time(
     spark: SparkSession, s3: S3Server, archive: str, directory: Path
 ) -> None:
     assert places(load_cold(spark, archive, s3, subscribe="orders")) == sealed(directory, "orders")
@@ -95,7 +95,7 @@ def test_an_archive_has_the_sealed_rows_by_offset_and_by_time(
     assert [place.offset for place in places(late)] == [200, 201, 202, 203, 204] * 2
 
 
-def test_a_task_asks_for_its_own_part_of_the_log_alone(spark: SparkSession, s3: S3Server, archive: str) -> None:
+def test_task_requests_only_its_part_of_log(spark: SparkSession, s3: S3Server, archive: str) -> None:
     s3.traffic.clear()
     frame = load_cold(
         spark,
@@ -110,14 +110,16 @@ def test_a_task_asks_for_its_own_part_of_the_log_alone(spark: SparkSession, s3: 
     assert not [path for method, path in s3.traffic.requests if "list-type" in path]
 
 
-def test_an_archive_in_a_directory_is_read_by_its_path(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+def test_archive_in_directory_is_read_by_path(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
     with seeklog.open(directory, read_only=True) as store:
         store.archive(tmp_path / "archive")
     for path in (tmp_path / "archive", f"file://{tmp_path}/archive"):
         assert places(load(spark, path, subscribe="orders")) == sealed(directory, "orders")
 
 
-def test_segments_under_other_names_are_read_by_tasks(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+def test_segments_stored_under_other_names_are_read_by_tasks(
+    spark: SparkSession, directory: Path, tmp_path: Path
+) -> None:
     """Goal: as it is after compaction; made by hand here."""
     with seeklog.open(directory, read_only=True) as store:
         store.archive(tmp_path / "archive", topics=["orders"])
@@ -135,7 +137,7 @@ def test_segments_under_other_names_are_read_by_tasks(spark: SparkSession, direc
 
 
 @pytest.mark.parametrize("table", ["segments", "batches", "offsets", "groups"])
-def test_metadata_tables_of_a_bucket_are_those_of_the_directory(
+def test_metadata_tables_of_bucket_match_directory(
     spark: SparkSession, s3: S3Server, bucket: str, directory: Path, table: str
 ) -> None:
     ours = load_cold(spark, bucket, s3, table=table).drop("path").collect()
@@ -143,7 +145,7 @@ def test_metadata_tables_of_a_bucket_are_those_of_the_directory(
     assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
 
 
-def test_a_stream_of_an_archive_reads_all_of_it_and_stands_still(
+def test_stream_of_archive_reads_all_of_it_and_then_waits(
     spark: SparkSession, s3: S3Server, archive: str, directory: Path, tmp_path: Path
 ) -> None:
     seen: list[Place] = []
@@ -168,7 +170,7 @@ def test_a_stream_of_an_archive_reads_all_of_it_and_stands_still(
 
 
 @pytest.mark.id("archive-gaps-in-spark")
-def test_gaps_that_an_archive_declares_are_no_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_gaps_declared_by_archive_are_not_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     """Goal: a batch, a stream with small steps and verify go over them, as over what compaction left out."""
     archive = tmp_path / "archive"
     with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
@@ -204,7 +206,7 @@ def test_gaps_that_an_archive_declares_are_no_loss(spark: SparkSession, tmp_path
 # ---------------------------------------------------------------- what is refused, and what is not shown
 
 
-def test_no_plan_shows_the_options_of_a_storage(spark: SparkSession, s3: S3Server, archive: str, capsys: Any) -> None:
+def test_plans_do_not_show_storage_options(spark: SparkSession, s3: S3Server, archive: str, capsys: Any) -> None:
     frame = load_cold(spark, archive, s3, subscribe="orders")
     for mode in ("simple", "extended", "formatted", "cost"):
         frame.explain(mode=mode)
@@ -213,7 +215,7 @@ def test_no_plan_shows_the_options_of_a_storage(spark: SparkSession, s3: S3Serve
     assert SECRET not in repr(Origin(root=archive, storage_options=s3.options))
 
 
-def test_a_bucket_that_cannot_be_reached_is_our_error_without_secrets(spark: SparkSession, s3: S3Server) -> None:
+def test_unreachable_bucket_raises_error_without_secrets(spark: SparkSession, s3: S3Server) -> None:
     away = options_of(
         s3,
         endpoint_url="http://127.0.0.1:9",
@@ -229,7 +231,7 @@ def test_a_bucket_that_cannot_be_reached_is_our_error_without_secrets(spark: Spa
     )
 
 
-def test_a_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archive: str) -> None:
+def test_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archive: str) -> None:
     told = message_of(
         lambda: spark.sql(
             f"CREATE TABLE cold USING seeklog OPTIONS (path '{archive}', subscribe 'orders', "
@@ -241,7 +243,7 @@ def test_a_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archiv
     assert SECRET not in told
 
 
-def test_the_sink_refuses_a_url(spark: SparkSession, archive: str) -> None:
+def test_sink_refuses_url(spark: SparkSession, archive: str) -> None:
     frame = spark.createDataFrame([(b"x",)], "value binary")
     write = frame.write.format("seeklog").option("path", archive).option("topic", "orders").mode("append")
     assert "a store at a URL is read-only" in message_of(write.save, InvalidConfig)
@@ -250,7 +252,7 @@ def test_the_sink_refuses_a_url(spark: SparkSession, archive: str) -> None:
 # ---------------------------------------------------------------- jobs
 
 
-def test_the_job_archives_as_the_store_does(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+def test_archive_job_matches_archive_of_store(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
     with seeklog.open(directory, read_only=True) as store:
         alone = store.archive(tmp_path / "alone")
     done = jobs.archive(spark, directory, tmp_path / "job", progress=False)
@@ -260,7 +262,7 @@ def test_the_job_archives_as_the_store_does(spark: SparkSession, directory: Path
     assert (again.copied_segments, again.kept_segments) == (0, done.copied_segments)
 
 
-def test_the_job_archives_to_a_bucket_and_verifies_it(spark: SparkSession, s3: S3Server, directory: Path) -> None:
+def test_archive_job_writes_to_bucket_and_verifies(spark: SparkSession, s3: S3Server, directory: Path) -> None:
     url = f"s3://{BUCKET}/by-job"
     jobs.archive(spark, directory, url, storage_options=s3.options, progress=False)
     with seeklog.open(url, storage_options=s3.options) as cold:
@@ -284,7 +286,7 @@ def damaged(directory: Path, tmp_path: Path) -> Path:
     return root
 
 
-def test_the_job_refuses_as_the_store_does(
+def test_archive_job_refuses_same_errors_as_store(
     spark: SparkSession, damaged: Path, directory: Path, tmp_path: Path, s3: S3Server
 ) -> None:
     with pytest.raises(CorruptionError, match="orders-0"):

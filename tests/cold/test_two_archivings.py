@@ -63,7 +63,7 @@ with seeklog.open(source, read_only=True) as store:
 
 
 @pytest.mark.id("archive-processes-race")
-def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: Store, tmp_path: Path) -> None:
+def test_archivings_of_two_processes_to_directory_are_serialized(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     processes = [
         subprocess.Popen(
@@ -86,7 +86,7 @@ def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: 
             check_same(cold, store, topic=topic)
 
 
-def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(store: Store, tmp_path: Path) -> None:
+def test_directory_being_archived_to_refuses_second_archiving(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive, topics=["orders"])
     with exclusive(open_depot(str(archive))):
@@ -100,7 +100,7 @@ def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(stor
     assert sorted(manifest_of(archive).topics) == ["orders", "refunds"]
 
 
-def test_no_lock_is_put_beside_what_is_no_archive(store: Store, tmp_path: Path) -> None:
+def test_no_lock_file_is_created_beside_other_files(store: Store, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").write_bytes(b"mine")
     with pytest.raises(ArchiveMismatch, match="is not an archive and not empty"):
@@ -138,9 +138,7 @@ def manifest_in(bucket: tuple[str, dict[str, Any]]) -> Manifest:
 
 
 @pytest.mark.id("archive-race-for-the-manifest")
-def test_a_manifest_that_came_in_the_last_moment_is_not_replaced(
-    store: Store, bucket: tuple[str, dict[str, Any]]
-) -> None:
+def test_manifest_written_at_last_moment_is_not_replaced(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
     """Goal: the other one writes its own between the last look at the manifest and the write."""
     url, options = bucket
     fill(store, 300)
@@ -157,9 +155,7 @@ def test_a_manifest_that_came_in_the_last_moment_is_not_replaced(
             check_same(cold, store, topic=topic)
 
 
-def test_of_two_that_begin_an_archive_in_one_moment_one_is_told(
-    store: Store, bucket: tuple[str, dict[str, Any]]
-) -> None:
+def test_of_two_that_start_one_archive_one_gets_error(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
     url, options = bucket
     depot = Meeting(open_depot(url, storage_options=options))
     depot.meet.append(lambda: store.archive(url, topics=["orders"], storage_options=options))
@@ -170,9 +166,7 @@ def test_of_two_that_begin_an_archive_in_one_moment_one_is_told(
 
 
 @pytest.mark.id("archive-threads-race")
-def test_threads_that_archive_to_a_bucket_at_once_lose_nothing(
-    store: Store, bucket: tuple[str, dict[str, Any]]
-) -> None:
+def test_concurrent_archivings_to_bucket_lose_nothing(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
     url, options = bucket
     start = threading.Barrier(2)
     refused: list[str] = []
@@ -203,7 +197,7 @@ def test_threads_that_archive_to_a_bucket_at_once_lose_nothing(
 
 
 @pytest.mark.id("archive-race-for-a-file")
-def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
+def test_file_written_by_another_process_is_kept(
     store: Store, bucket: tuple[str, dict[str, Any]], s3: S3Server
 ) -> None:
     """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
@@ -228,9 +222,7 @@ def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
         check_same(cold, store)
 
 
-def test_a_write_that_arrived_though_its_answer_was_lost_counts(
-    store: Store, bucket: tuple[str, dict[str, Any]]
-) -> None:
+def test_write_whose_response_was_lost_counts(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
     """Goal: a second try meets the condition that the first one has changed; that is nobody else's manifest."""
 
     class Twice(Meeting):
@@ -247,7 +239,7 @@ def test_a_write_that_arrived_though_its_answer_was_lost_counts(
 # ---------------------------------------------------------------- elsewhere
 
 
-def test_elsewhere_whoever_finds_another_manifest_than_its_own_is_told(store: Store, memory: str) -> None:
+def test_changed_manifest_is_refused_without_conditional_writes(store: Store, memory: str) -> None:
     store.archive(memory, topics=["orders"])
     depot = open_depot(memory)
     before = depot.version(names.ARCHIVE)

@@ -66,13 +66,13 @@ def write_cluster(root: Path, config: dict[str, dict[str, str]], *, without: tup
     write_metadata(root, records)
 
 
-def test_a_store_that_no_broker_had_is_refused(tmp_path: Path) -> None:
+def test_store_never_used_by_broker_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "store")
     with pytest.raises(HandoverRefused, match="no broker has used it"):
         plan_back(LocalStore(str(tmp_path / "store")))
 
 
-def test_a_store_whose_broker_runs_is_refused(root: Path) -> None:
+def test_store_with_running_broker_is_refused(root: Path) -> None:
     files = OsFiles()
     lock = files.lock_as_broker(f"{root}/.lock")
     try:
@@ -82,12 +82,12 @@ def test_a_store_whose_broker_runs_is_refused(root: Path) -> None:
         files.close(lock)
 
 
-def test_a_broker_that_has_not_started_changed_nothing(root: Path) -> None:
+def test_broker_that_never_started_changed_nothing(root: Path) -> None:
     assert plan_back(LocalStore(str(root))).steps == ()
     assert plan_back(LocalStore(str(root))).changed == ()
 
 
-def test_a_report_changes_nothing_and_names_every_change(root: Path) -> None:
+def test_report_changes_nothing_and_names_every_change(root: Path) -> None:
     lead(root, append={"payments-1": [b"a", b"b"]})
     starts = {"payments-0": 6, "payments-1": 0, "customers-0": 0, "empty-0": 0}
     write_root(root, names.LOG_START_OFFSETS, starts)
@@ -107,7 +107,7 @@ def test_a_report_changes_nothing_and_names_every_change(root: Path) -> None:
     assert not plan.has_metadata
 
 
-def test_an_end_that_was_cut_and_segments_that_were_compacted_are_reported(root: Path) -> None:
+def test_truncated_end_and_compacted_segments_are_reported(root: Path) -> None:
     lead(root)
     logs = sorted((root / "payments-1").glob("*.log"))
     assert len(logs) > 2
@@ -121,7 +121,7 @@ def test_an_end_that_was_cut_and_segments_that_were_compacted_are_reported(root:
     assert cut == f"it ends at offset {int(logs[-1].stem)}, and ended at 12 before"
 
 
-def test_the_end_is_found_with_indexes_and_without(root: Path) -> None:
+def test_end_is_found_with_and_without_indexes(root: Path) -> None:
     lead(root, append={"payments-1": [b"a"], "payments-0": [b"x"]})
     for index in (root / "payments-1").glob("*.index"):
         index.unlink()
@@ -136,7 +136,7 @@ def test_the_end_is_found_with_indexes_and_without(root: Path) -> None:
     assert ("appended", "payments", 0, "offsets 12 to 12") in found
 
 
-def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root: Path) -> None:
+def test_added_and_deleted_topics_and_partitions_are_followed(root: Path) -> None:
     ids = {name: new_topic_id() for name in ("new", "customers")}
     write_cluster(root, {}, without=("empty",))
     shutil.rmtree(root / "empty-0")
@@ -169,21 +169,21 @@ def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root
     assert {step.action for step in plan_back(LocalStore(str(root))).steps} <= {"keep"}
 
 
-def test_a_topic_that_is_missing_stays_where_nothing_says_that_it_was_deleted(root: Path) -> None:
+def test_missing_topic_stays_unless_known_to_be_deleted(root: Path) -> None:
     shutil.rmtree(root / "empty-0")
     plan = plan_back(LocalStore(str(root)))
     assert [(step.action, step.topic) for step in plan.steps] == [("missing topic", "empty")]
     assert "empty" in plan.catalog
 
 
-def test_a_topic_in_another_log_directory_is_refused(root: Path, tmp_path: Path) -> None:
+def test_topic_in_another_log_directory_is_refused(root: Path, tmp_path: Path) -> None:
     write_cluster(root, {})
     os.rename(root / "empty-0", tmp_path / "empty-0")
     with pytest.raises(HandoverRefused, match=r"in another of its log\.dirs"):
         plan_back(LocalStore(str(root)))
 
 
-def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path) -> None:
+def test_settings_of_cluster_replace_those_of_catalog(root: Path) -> None:
     write_cluster(
         root,
         {
@@ -220,7 +220,7 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
     assert {line for line in settings(plan_back(LocalStore(str(root)))) if line[0] == "set"} == set()
 
 
-def test_records_and_groups_are_there_after_it(root: Path) -> None:
+def test_records_and_groups_survive_return_from_broker(root: Path) -> None:
     rows = rows_in(root)
     write_cluster(root, {})
 
@@ -231,7 +231,7 @@ def test_records_and_groups_are_there_after_it(root: Path) -> None:
         assert store.groups() == ["a, b", "fraud"]
 
 
-def test_the_way_out_a_second_time_is_the_broker_itself(root: Path) -> None:
+def test_second_handover_in_place_is_refused(root: Path) -> None:
     write_cluster(root, {})
     with pytest.raises(HandoverRefused, match="Start its broker again; no handover is needed"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)

@@ -42,7 +42,7 @@ def records_of(root: Path) -> list[object]:
     return list(decode_snapshot((root / names.BOOTSTRAP).read_bytes(), path=names.BOOTSTRAP))
 
 
-def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
+def test_cluster_starts_with_topics_of_store(root: Path) -> None:
     hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     properties = read_meta_properties(OsFiles(), str(root))
@@ -69,7 +69,7 @@ def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
     }
 
 
-def test_every_setting_that_differs_from_kafkas_default_is_handed_over(root: Path) -> None:
+def test_every_setting_that_differs_from_kafka_default_is_handed_over(root: Path) -> None:
     hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     settings: dict[str, dict[str, str | None]] = {}
@@ -94,7 +94,7 @@ def test_every_setting_that_differs_from_kafkas_default_is_handed_over(root: Pat
     }
 
 
-def test_the_checkpoints_of_the_root_have_every_partition(root: Path) -> None:
+def test_root_checkpoints_have_every_partition(root: Path) -> None:
     hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     offsets = RootOffsets.read(OsFiles(), str(root))
@@ -109,7 +109,7 @@ def test_the_checkpoints_of_the_root_have_every_partition(root: Path) -> None:
     assert not (root / names.CLEAN_SHUTDOWN).exists()
 
 
-def test_no_record_changes_and_the_store_opens_still(root: Path) -> None:
+def test_records_stay_unchanged_and_store_still_opens(root: Path) -> None:
     rows = rows_in(root)
     before = {name for name in state_of(root) if name.endswith(".log")}
 
@@ -121,7 +121,7 @@ def test_no_record_changes_and_the_store_opens_still(root: Path) -> None:
         assert store.groups() == ["a, b", "fraud"]
 
 
-def test_a_plan_changes_nothing_and_names_what_is_done(root: Path) -> None:
+def test_plan_changes_nothing_and_names_every_step(root: Path) -> None:
     before = state_of(root)
 
     steps = list(plan_in_place(LocalStore(str(root)), broker=BROKER).steps())
@@ -139,7 +139,7 @@ def test_a_plan_changes_nothing_and_names_what_is_done(root: Path) -> None:
     assert (raised.value, raised.detail) == ("1048576", "raised from 600, the minimum of a broker")
 
 
-def test_what_a_process_configures_for_the_store_is_handed_over(root: Path) -> None:
+def test_defaults_of_store_are_handed_over(root: Path) -> None:
     plan = plan_in_place(LocalStore(str(root), config=LogConfig(retention_ms=1000)), broker=BROKER)
 
     assert {topic.name: topic.settings.values.get("retention.ms") for topic in plan.store.topics} == {
@@ -150,7 +150,7 @@ def test_what_a_process_configures_for_the_store_is_handed_over(root: Path) -> N
     }
 
 
-def test_partitions_that_were_not_closed_are_recovered_before(root: Path) -> None:
+def test_unclean_partitions_are_recovered_first(root: Path) -> None:
     (root / "payments-1" / names.CHECKPOINT).unlink()
     (step,) = [each for each in plan_in_place(LocalStore(str(root)), broker=BROKER).steps() if each.action == "recover"]
     assert (step.topic, step.partition) == ("payments", 1)
@@ -163,13 +163,13 @@ def test_partitions_that_were_not_closed_are_recovered_before(root: Path) -> Non
 # ---------------------------------------------------------------- refusals
 
 
-def test_a_store_that_is_open_is_refused(root: Path) -> None:
+def test_open_store_is_refused(root: Path) -> None:
     with open_store(root), pytest.raises(LogLocked, match="stop it there"):
         hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     assert not (root / names.META_PROPERTIES).exists()
 
 
-def test_a_partition_that_is_written_alone_is_refused(root: Path) -> None:
+def test_partition_open_as_single_log_is_refused(root: Path) -> None:
     import seeklog
 
     with seeklog.Log(root / "payments-0") as log:
@@ -179,7 +179,7 @@ def test_a_partition_that_is_written_alone_is_refused(root: Path) -> None:
     assert not (root / names.META_PROPERTIES).exists()
 
 
-def test_a_store_that_is_prepared_already_is_refused(root: Path) -> None:
+def test_prepared_store_is_refused(root: Path) -> None:
     hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     before = state_of(root)
 
@@ -191,13 +191,13 @@ def test_a_store_that_is_prepared_already_is_refused(root: Path) -> None:
     hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_directory_beside_the_partitions_is_refused(root: Path) -> None:
+def test_unknown_directory_beside_partitions_is_refused(root: Path) -> None:
     (root / "lost+found").mkdir()
     with pytest.raises(HandoverRefused, match=r"lost\+found is not a partition"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_topic_with_a_partition_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_topic_with_partition_elsewhere_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "store", with_groups=False)
     root = tmp_path / "broker"
     root.mkdir()
@@ -206,25 +206,25 @@ def test_a_topic_with_a_partition_elsewhere_is_refused(tmp_path: Path) -> None:
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_directory_of_a_recreated_topic_is_refused(root: Path) -> None:
+def test_directory_of_recreated_topic_is_refused(root: Path) -> None:
     (root / "payments-1" / "partition.metadata").write_text("version: 0\ntopic_id: c2Vla2xvZy1nb2xkZW4tMA")
     with pytest.raises(HandoverRefused, match="recreated elsewhere"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_partition_that_is_missing_is_refused(root: Path) -> None:
+def test_missing_directory_of_partition_is_refused(root: Path) -> None:
     shutil.rmtree(root / "payments-1")
     with pytest.raises(HandoverRefused, match=r"payments-1 is missing\. Restore it"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_directory_of_a_broker_with_zookeeper_is_refused(root: Path) -> None:
+def test_directory_of_zookeeper_broker_is_refused(root: Path) -> None:
     (root / names.META_PROPERTIES).write_text("version=0\nbroker.id=0\n")
     with pytest.raises(HandoverRefused, match="ZooKeeper"):
         plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
-def test_a_partition_without_its_metadata_gets_it(root: Path) -> None:
+def test_partition_without_metadata_gets_it(root: Path) -> None:
     path = root / "payments-1" / "partition.metadata"
     before = path.read_bytes()
     path.unlink()
@@ -234,7 +234,7 @@ def test_a_partition_without_its_metadata_gets_it(root: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_other_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALog):
         plan_in_place(LocalStore(str(tmp_path / "nothing")), broker=BROKER)
     with pytest.raises(UsageError, match="a broker needs a directory"):
@@ -243,7 +243,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         Broker(kafka_version="3.9")
 
 
-def test_a_root_with_a_comma_is_refused(tmp_path: Path) -> None:
+def test_root_with_comma_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "a,b", with_groups=False)
     with pytest.raises(HandoverRefused, match="comma"):
         plan_in_place(LocalStore(str(tmp_path / "a,b")), broker=BROKER)
@@ -253,7 +253,7 @@ def test_a_root_with_a_comma_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.id("handover-in-place-crash")
-def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_again() -> None:
+def test_crash_at_any_change_leaves_store_that_opens_and_can_be_handed_over() -> None:
     """Goal: nothing is lost whenever the power goes, and what is there of a cluster is whole."""
     files = SimFiles()
     fill("/data", files, with_groups=False)
@@ -292,7 +292,7 @@ def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_ag
 # ---------------------------------------------------------------- server.properties, settings
 
 
-def test_the_printed_lines_are_those_of_a_broker_alone(root: Path) -> None:
+def test_printed_properties_describe_single_broker(root: Path) -> None:
     plan = plan_in_place(LocalStore(str(root)), broker=Broker(node_id=3, listener=Listener("127.0.0.1", 9092)))
 
     lines = dict(line.split("=", 1) for line in plan.properties())
@@ -304,14 +304,14 @@ def test_the_printed_lines_are_those_of_a_broker_alone(root: Path) -> None:
     assert lines["offsets.topic.replication.factor"] == "1"
 
 
-def test_a_path_is_escaped_as_java_reads_it() -> None:
+def test_path_is_escaped_for_java() -> None:
     lines = server_properties("/dätä\\x/😀", node_id=1, listener=BROKER.listener, offsets_partitions=None)
     assert "log.dirs=/d\\u00e4t\\u00e4\\\\x/\\ud83d\\ude00" in lines
     assert not any(line.startswith("offsets.topic.num.partitions") for line in lines)
 
 
 @pytest.mark.parametrize("text", ["", "9092", ":9092", "host:", "host:0", "host:65535", "host:x", "a,b:1", "host:٣"])
-def test_a_listener_that_cannot_be_is_refused(text: str) -> None:
+def test_invalid_listener_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
         Listener.parse(text)
 
@@ -326,13 +326,13 @@ def test_a_listener_that_cannot_be_is_refused(text: str) -> None:
         LogConfig(delete_retention_ms=0, index_interval_bytes=0, max_message_bytes=100, segment_bytes=2 << 20),
     ],
 )
-def test_settings_that_went_out_come_back(config: LogConfig) -> None:
+def test_settings_round_trip(config: LogConfig) -> None:
     found, left = from_kafka(to_kafka(config).values)
     assert left == {}
     assert LogConfig().with_settings(found) == config
 
 
-def test_settings_without_a_counterpart_are_named() -> None:
+def test_settings_without_counterpart_are_named() -> None:
     given = {
         "min.insync.replicas": "2",
         "flush.messages": "10",

@@ -39,7 +39,7 @@ def into(root: Path, data: Path) -> object:
     return hand_over_into(LocalStore(str(root)), Target(str(data)))
 
 
-def test_the_records_are_in_the_brokers_directories_under_its_ids(root: Path, data: Path) -> None:
+def test_records_are_copied_under_topic_ids_of_cluster(root: Path, data: Path) -> None:
     before, rows = state_of(root), rows_in(root)
 
     into(root, data)
@@ -54,7 +54,7 @@ def test_the_records_are_in_the_brokers_directories_under_its_ids(root: Path, da
     assert {name: after[name] for name in before} == before
 
 
-def test_epochs_above_the_clusters_are_lowered_in_the_copy_alone(root: Path, data: Path) -> None:
+def test_epochs_above_those_of_cluster_are_lowered_only_in_copy(root: Path, data: Path) -> None:
     into(root, data)
 
     assert (data / "payments-0" / names.LEADER_EPOCHS).read_text() == "0\n2\n0 0\n2 9\n"
@@ -67,7 +67,7 @@ def test_epochs_above_the_clusters_are_lowered_in_the_copy_alone(root: Path, dat
 
 
 @pytest.mark.parametrize("cluster_epoch", [6, 7])
-def test_epochs_that_the_cluster_has_reached_stay(root: Path, tmp_path: Path, cluster_epoch: int) -> None:
+def test_epochs_reached_by_cluster_stay(root: Path, tmp_path: Path, cluster_epoch: int) -> None:
     data = tmp_path / "later"
     make_cluster(data, ALL, leader_epoch=cluster_epoch)
 
@@ -78,7 +78,7 @@ def test_epochs_that_the_cluster_has_reached_stay(root: Path, tmp_path: Path, cl
     assert (data / "payments-0" / names.LEADER_EPOCHS).read_text() == "0\n2\n0 0\n6 9\n"
 
 
-def test_the_checkpoints_are_merged_and_the_mark_of_a_clean_shutdown_goes(root: Path, data: Path) -> None:
+def test_checkpoints_are_merged_and_clean_shutdown_file_removed(root: Path, data: Path) -> None:
     (data / names.RECOVERY_POINTS).write_text("0\n2\nothers 0 42\npayments 0 0\n")
     (data / names.LOG_START_OFFSETS).write_text("0\n1\nothers 0 7\n")
 
@@ -98,7 +98,7 @@ def test_the_checkpoints_are_merged_and_the_mark_of_a_clean_shutdown_goes(root: 
     assert (data / names.META_PROPERTIES).exists()
 
 
-def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path) -> None:
+def test_group_offsets_are_written_for_tool_of_kafka(root: Path, data: Path) -> None:
     done = hand_over_into(LocalStore(str(root)), Target(str(data), bootstrap="127.0.0.1:9093"))
 
     with (root / names.GROUP_OFFSETS).open(newline="") as file:
@@ -115,7 +115,7 @@ def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path
     )
 
 
-def test_a_log_that_begins_later_leaves_no_empty_segment_before_it(tmp_path: Path) -> None:
+def test_log_with_later_start_leaves_no_empty_first_segment(tmp_path: Path) -> None:
     fill(tmp_path / "store", with_groups=False)
     with open_store(tmp_path / "store") as store, store.writer("payments", 1) as log:
         log.delete_before(11)
@@ -130,7 +130,7 @@ def test_a_log_that_begins_later_leaves_no_empty_segment_before_it(tmp_path: Pat
     assert rows_in(tmp_path / "data") == rows_in(tmp_path / "store")
 
 
-def test_a_plan_changes_nothing_and_is_what_is_done(root: Path, data: Path) -> None:
+def test_plan_changes_nothing_and_matches_handover(root: Path, data: Path) -> None:
     before, there = state_of(root), state_of(data)
 
     plan = plan_into(LocalStore(str(root)), Target(str(data)))
@@ -151,7 +151,7 @@ def test_a_plan_changes_nothing_and_is_what_is_done(root: Path, data: Path) -> N
 # ---------------------------------------------------------------- refusals
 
 
-def test_topics_that_are_missing_are_named_with_the_command_that_creates_them(root: Path, tmp_path: Path) -> None:
+def test_missing_topics_are_named_with_command_to_create_them(root: Path, tmp_path: Path) -> None:
     make_cluster(tmp_path / "data", {"empty": ALL["empty"]})
     there = state_of(tmp_path / "data")
 
@@ -177,7 +177,7 @@ def test_topics_that_are_missing_are_named_with_the_command_that_creates_them(ro
         ((1,), 3, "3 partitions in the cluster and 2 in the store"),
     ],
 )
-def test_a_topic_that_would_be_harmed_is_refused(
+def test_topic_with_wrong_replicas_or_partitions_is_refused(
     root: Path, tmp_path: Path, replicas: tuple[int, ...], count: int, message: str
 ) -> None:
     data = tmp_path / "data"
@@ -188,7 +188,7 @@ def test_a_topic_that_would_be_harmed_is_refused(
     assert state_of(data) == there
 
 
-def test_a_partition_with_records_is_refused(root: Path, data: Path) -> None:
+def test_partition_with_records_is_refused(root: Path, data: Path) -> None:
     with seeklog.open(root, read_only=True) as store:
         (batch,) = store.log("customers", 0).read_batches(0, max_bytes=1)
     (data / "payments-1" / f"{0:020d}.log").write_bytes(batch.raw)
@@ -198,21 +198,19 @@ def test_a_partition_with_records_is_refused(root: Path, data: Path) -> None:
     assert state_of(data) == there
 
 
-def test_a_directory_of_another_topic_of_that_name_is_refused(root: Path, data: Path) -> None:
+def test_directory_of_deleted_topic_of_same_name_is_refused(root: Path, data: Path) -> None:
     (data / "payments-1" / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: LzjCN9ITT6GiARMut4Wxgg")
     with pytest.raises(HandoverRefused, match="the directory was deleted"):
         into(root, data)
 
 
-def test_a_partition_in_another_log_directory_is_refused(root: Path, data: Path, tmp_path: Path) -> None:
+def test_partition_in_another_log_directory_is_refused(root: Path, data: Path, tmp_path: Path) -> None:
     (data / "payments-1").rename(tmp_path / "payments-1")
     with pytest.raises(HandoverRefused, match=r"keeps it in another of its log\.dirs"):
         into(root, data)
 
 
-def test_a_cluster_without_its_metadata_is_refused_unless_they_are_named(
-    root: Path, data: Path, tmp_path: Path
-) -> None:
+def test_cluster_without_metadata_is_refused_unless_they_are_named(root: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "controller").mkdir()
     (data / "__cluster_metadata-0").rename(tmp_path / "controller" / "__cluster_metadata-0")
     with pytest.raises(HandoverRefused, match="--metadata"):
@@ -223,14 +221,14 @@ def test_a_cluster_without_its_metadata_is_refused_unless_they_are_named(
     assert len(plan.copies) == 4
 
 
-def test_what_is_no_brokers_directory_is_refused(root: Path, tmp_path: Path) -> None:
+def test_directory_without_broker_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(HandoverRefused, match="not a broker's data directory"):
         into(root, tmp_path)
     with pytest.raises(HandoverRefused, match="into itself"):
         into(root, root)
 
 
-def test_a_broker_that_runs_is_refused(root: Path, data: Path) -> None:
+def test_running_broker_is_refused(root: Path, data: Path) -> None:
     files = OsFiles()
     lock = files.lock_as_broker(f"{data}/.lock")
     try:
@@ -242,7 +240,7 @@ def test_a_broker_that_runs_is_refused(root: Path, data: Path) -> None:
         files.close(lock)
 
 
-def test_damage_is_refused_where_epochs_are_lowered(root: Path, data: Path) -> None:
+def test_damage_is_refused_if_epochs_must_be_lowered(root: Path, data: Path) -> None:
     log = sorted((root / "payments-0").glob("*.log"))[0]
     damaged = bytearray(log.read_bytes())
     damaged[8:12] = (7).to_bytes(4, "big")
@@ -254,7 +252,7 @@ def test_damage_is_refused_where_epochs_are_lowered(root: Path, data: Path) -> N
 # ---------------------------------------------------------------- again
 
 
-def test_a_copy_that_was_done_is_not_done_again(root: Path, data: Path) -> None:
+def test_finished_copy_is_not_repeated(root: Path, data: Path) -> None:
     into(root, data)
     there = state_of(data)
 
@@ -267,7 +265,7 @@ def test_a_copy_that_was_done_is_not_done_again(root: Path, data: Path) -> None:
 
 @pytest.mark.id("handover-copy-fails")
 @pytest.mark.parametrize("method", ["write", "sync", "rename", "sync_directory"])
-def test_a_copy_that_fails_anywhere_is_finished_by_the_next(tmp_path: Path, method: str) -> None:
+def test_copy_that_fails_anywhere_is_finished_by_next_run(tmp_path: Path, method: str) -> None:
     fill(tmp_path / "store")
     rows = rows_in(tmp_path / "store")
     attempts = 0
@@ -288,7 +286,7 @@ def test_a_copy_that_fails_anywhere_is_finished_by_the_next(tmp_path: Path, meth
 
 @pytest.mark.id("handover-copy-crash")
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_crash_at_any_change_leaves_what_the_next_run_finishes(tmp_path: Path, stride: int) -> None:
+def test_crash_at_any_change_is_finished_by_next_run(tmp_path: Path, stride: int) -> None:
     """Goal: whenever the power goes, the store is as it was, and the same verb ends with all records in the copy."""
     fill(tmp_path / "store", with_groups=False)
     make_cluster(tmp_path / "data", ALL)
@@ -318,7 +316,7 @@ def test_a_crash_at_any_change_leaves_what_the_next_run_finishes(tmp_path: Path,
 # ---------------------------------------------------------------- leader epochs
 
 
-def test_lowered_epochs_become_one_from_the_first_of_them_on() -> None:
+def test_lowered_epochs_merge_into_first_of_them() -> None:
     entries = [(0, 3), (2, 5), (6, 9), (7, 9), (9, 12)]
     assert lower_epochs(entries, 9) == entries
     assert lower_epochs(entries, 8) == [(0, 3), (2, 5), (6, 9), (7, 9), (8, 12)]
@@ -329,7 +327,7 @@ def test_lowered_epochs_become_one_from_the_first_of_them_on() -> None:
     assert lower_epochs([], 0) == []
 
 
-def test_a_chunk_that_ends_anywhere_in_a_batch_is_lowered_up_to_it(root: Path) -> None:
+def test_chunk_that_ends_inside_batch_is_lowered_up_to_it(root: Path) -> None:
     whole = b"".join(log.read_bytes() for log in sorted((root / "payments-1").glob("*.log")))
     batches = list(split_batches(whole))
     assert len(batches) > 1

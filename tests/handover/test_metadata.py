@@ -64,7 +64,7 @@ def bootstrap(version: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_the_storage_tool_wrote_is_what_is_written(version: str) -> None:
+def test_bootstrap_matches_that_of_storage_tool(version: str) -> None:
     theirs = bootstrap(version)
     records = decode_snapshot(theirs, path="bootstrap.checkpoint")
     assert records == feature_records(version.rpartition(".")[0])
@@ -82,11 +82,11 @@ def test_what_the_storage_tool_wrote_is_what_is_written(version: str) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_that_was_written_is_read_again(record: Written) -> None:
+def test_metadata_records_round_trip(record: Written) -> None:
     assert decode_metadata(encode_metadata(record)) == record
 
 
-def test_the_bytes_of_a_topic_and_of_its_setting() -> None:
+def test_bytes_of_topic_and_setting_records() -> None:
     topic_id = bytes(range(16))
     text = "AAECAwQFBgcICQoLDA0ODw"
     assert encode_metadata(TopicRecord(name="ab", topic_id=text)) == b"\x01\x02\x00\x03ab" + topic_id + b"\x00"
@@ -94,7 +94,7 @@ def test_the_bytes_of_a_topic_and_of_its_setting() -> None:
     assert encode_metadata(config) == b"\x01\x04\x00\x02\x03ab\x02c\x00\x00"
 
 
-def test_a_change_of_a_partition_is_in_its_tagged_fields() -> None:
+def test_partition_change_is_in_tagged_fields() -> None:
     head = b"\x01\x05\x00" + struct.pack(">i", 3) + encode_uuid(ID)
     leader = b"\x01\x04" + struct.pack(">i", -1)
     replicas = b"\x02\x09\x03" + struct.pack(">ii", 1, 2)
@@ -106,13 +106,13 @@ def test_a_change_of_a_partition_is_in_its_tagged_fields() -> None:
     )
 
 
-def test_records_of_other_kinds_are_passed_over() -> None:
+def test_records_of_other_kinds_are_skipped() -> None:
     register_broker = 27
     assert decode_metadata(bytes([1, register_broker, 3, 0xFF, 0xFF])) is None
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_that_is_cut_anywhere_is_refused(record: Written) -> None:
+def test_record_truncated_anywhere_is_refused(record: Written) -> None:
     whole = encode_metadata(record)
     for size in range(len(whole)):
         with pytest.raises(CorruptionError):
@@ -121,7 +121,7 @@ def test_a_record_that_is_cut_anywhere_is_refused(record: Written) -> None:
         decode_metadata(whole + b"\x00")
 
 
-def test_bytes_that_were_changed_raise_nothing_but_our_errors() -> None:
+def test_changed_bytes_raise_only_seeklog_errors() -> None:
     chance = random.Random(SEED)
     for record in RECORDS:
         whole = encode_metadata(record)
@@ -136,18 +136,18 @@ def test_bytes_that_were_changed_raise_nothing_but_our_errors() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x02\x02\x00", b"\x01\x02\x01", b"\x01\x03\x03"])
-def test_a_version_that_is_not_known_is_refused(data: bytes) -> None:
+def test_unknown_version_of_metadata_record_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError, match="version"):
         decode_metadata(data)
 
 
 @pytest.mark.parametrize("text", ["", "short", "5JdNGzCmQmupZbKTTsDZj+", "5JdNGzCmQmupZbKTTsDZjR", "é" * 22])
-def test_an_id_that_is_none_is_refused(text: str) -> None:
+def test_invalid_topic_id_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="22 characters"):
         encode_uuid(text)
 
 
-def test_a_snapshot_of_many_records_has_several_batches() -> None:
+def test_snapshot_of_many_records_has_several_batches() -> None:
     records = [TopicRecord(name=f"topic-{number}", topic_id=ID) for number in range(2500)]
 
     data = encode_bootstrap(records, now_ms=1)
@@ -158,7 +158,7 @@ def test_a_snapshot_of_many_records_has_several_batches() -> None:
     assert decode_snapshot(data, path="x") == records
 
 
-def test_a_snapshot_that_is_cut_or_garbled_anywhere_is_refused() -> None:
+def test_snapshot_truncated_or_damaged_anywhere_is_refused() -> None:
     whole = bootstrap("4.3.1")
     for size in range(len(whole)):
         with pytest.raises(CorruptionError, match="x"):
@@ -176,7 +176,7 @@ def test_a_snapshot_that_is_cut_or_garbled_anywhere_is_refused() -> None:
         assert found == feature_records("4.3")
 
 
-def test_what_a_broker_wrote_of_its_topics_is_read() -> None:
+def test_metadata_written_by_broker_are_read() -> None:
     files = SimFiles(Disk.of({"/data/__cluster_metadata-0/00000000000000000000.log": cluster_log()}))
 
     topics = read_cluster(files, "/data").topics
@@ -203,7 +203,7 @@ def test_what_a_broker_wrote_of_its_topics_is_read() -> None:
     assert topics["payments"].partitions[0].leader_epoch == 5
 
 
-def test_a_snapshot_stands_for_the_records_before_it() -> None:
+def test_snapshot_replaces_records_before_it() -> None:
     log = cluster_log()
     records = [decode_metadata(each.value or b"") for each in decode_records(log)]
     cluster = Cluster()
@@ -244,7 +244,7 @@ def test_a_snapshot_stands_for_the_records_before_it() -> None:
     assert read_cluster(files, "/data") == cluster
 
 
-def test_a_topic_that_was_deleted_takes_its_settings_along() -> None:
+def test_deleting_topic_deletes_its_settings() -> None:
     cluster = Cluster()
     cluster.apply(TopicRecord(name="t", topic_id=ID))
     cluster.apply(ConfigRecord(resource_name="t", name="retention.ms", value="1"))

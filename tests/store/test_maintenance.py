@@ -52,7 +52,7 @@ def curious(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- by hand
 
 
-def test_by_hand_everything_is_synced(root: Path) -> None:
+def test_maintain_syncs_all_logs(root: Path) -> None:
     with open_store(root) as store:
         store.create_topic("t", partitions=2)
         for partition in range(2):
@@ -64,7 +64,7 @@ def test_by_hand_everything_is_synced(root: Path) -> None:
         assert [store.log("t", each).recovery_point for each in range(2)] == [3, 3]
 
 
-def test_by_hand_rolled_segments_are_sealed(root: Path) -> None:
+def test_maintain_seals_rolled_segments(root: Path) -> None:
     with open_store(root, segment_bytes=200) as store:
         store.create_topic("t", partitions=1)
         for number in range(6):
@@ -78,7 +78,7 @@ def test_by_hand_rolled_segments_are_sealed(root: Path) -> None:
         assert sorted(int(path.stem) for path in (root / "t-0").glob("*.seal")) == rolled
 
 
-def test_a_segment_older_than_segment_ms_is_rolled_though_nobody_appends(root: Path) -> None:
+def test_segment_older_than_segment_ms_is_rolled_without_appends(root: Path) -> None:
     clock = TickingClock()
     with open_store(root, clock=clock, segment_ms=HOUR_MS) as store:
         store.create_topic("t", partitions=1)
@@ -95,7 +95,7 @@ def test_a_segment_older_than_segment_ms_is_rolled_though_nobody_appends(root: P
         assert read(store, "t") == [b"x"]
 
 
-def test_what_is_too_old_goes_though_nobody_appends(root: Path) -> None:
+def test_expired_segments_are_deleted_without_appends(root: Path) -> None:
     clock = TickingClock()
     with open_store(root, clock=clock, retention_ms=HOUR_MS) as store:
         store.create_topic("t", partitions=2)
@@ -112,7 +112,7 @@ def test_what_is_too_old_goes_though_nobody_appends(root: Path) -> None:
         assert store.log("t", 0).last().offset == 3
 
 
-def test_each_topic_is_retained_by_its_own_words(root: Path) -> None:
+def test_each_topic_has_its_own_retention(root: Path) -> None:
     clock = TickingClock()
     with open_store(root, clock=clock, retention_ms=HOUR_MS) as store:
         store.create_topic("short", partitions=1, config={"retention.ms": 1000})
@@ -129,7 +129,7 @@ def test_each_topic_is_retained_by_its_own_words(root: Path) -> None:
         assert {name for name in store.topics() if not read(store, name)} == {"short", "usual"}
 
 
-def test_by_size_the_oldest_go(root: Path) -> None:
+def test_retention_by_size_deletes_oldest_segments(root: Path) -> None:
     with open_store(root, segment_bytes=200, retention_bytes=300) as store:
         store.create_topic("t", partitions=1)
         for number in range(20):
@@ -140,7 +140,7 @@ def test_by_size_the_oldest_go(root: Path) -> None:
         assert read(store, "t")[-1] == value_of(19)
 
 
-def test_partitions_that_were_never_opened_here_are_retained_too(root: Path) -> None:
+def test_partitions_never_opened_here_are_retained_too(root: Path) -> None:
     clock = TickingClock()
     with open_store(root) as store:
         store.create_topic("t", partitions=3)
@@ -151,7 +151,7 @@ def test_partitions_that_were_never_opened_here_are_retained_too(root: Path) -> 
         assert store.maintain() == 3
 
 
-def test_a_partition_that_another_process_writes_is_left_to_it(root: Path) -> None:
+def test_maintenance_skips_partition_of_another_process(root: Path) -> None:
     clock = TickingClock()
     with open_store(root) as store:
         store.create_topic("t", partitions=2)
@@ -170,7 +170,7 @@ def damage(root: Path, partition: str) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 
 
-def test_a_partition_that_is_damaged_does_not_keep_the_others_from_being_maintained(root: Path) -> None:
+def test_damaged_partition_does_not_stop_maintenance_of_others(root: Path) -> None:
     clock = TickingClock()
     with open_store(root) as store:
         store.create_topic("t", partitions=3)
@@ -184,13 +184,13 @@ def test_a_partition_that_is_damaged_does_not_keep_the_others_from_being_maintai
         assert (read(store, "t", 1), read(store, "t", 2)) == ([], [])
 
 
-def test_a_store_that_is_open_read_only_maintains_nothing(root: Path) -> None:
+def test_read_only_store_cannot_be_maintained(root: Path) -> None:
     open_store(root).close()
     with open_store(root, read_only=True) as store, pytest.raises(UsageError):
         store.maintain()
 
 
-def test_a_second_round_writes_nothing(root: Path) -> None:
+def test_second_round_of_maintenance_writes_nothing(root: Path) -> None:
     files = CountingFiles()
     with open_store(root, files=files) as store:
         store.create_topic("t", partitions=2)
@@ -202,7 +202,7 @@ def test_a_second_round_writes_nothing(root: Path) -> None:
         assert [entry for entry in files.diary if entry[0] in ("rename", "remove") or entry[1].endswith(".log")] == []
 
 
-def test_without_a_background_no_thread_runs_and_nothing_is_synced(root: Path) -> None:
+def test_without_background_no_thread_runs_and_no_log_is_synced(root: Path) -> None:
     before = threads()
     files = CountingFiles()
     with open_store(root, files=files, flush="interval", flush_interval_ms=1, segment_bytes=200) as store:
@@ -218,7 +218,7 @@ def test_without_a_background_no_thread_runs_and_nothing_is_synced(root: Path) -
 # ---------------------------------------------------------------- the thread
 
 
-def test_the_thread_syncs_on_the_interval(root: Path) -> None:
+def test_background_thread_syncs_on_interval(root: Path) -> None:
     with open_lively(root, flush="interval", flush_interval_ms=1) as store:
         store.create_topic("t", partitions=2)
         for end in range(1, 4):
@@ -241,7 +241,7 @@ def test_each_topic_is_synced_on_its_own_interval(root: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", ["os", "interval"])
-def test_the_thread_seals_what_was_rolled(root: Path, flush: str) -> None:
+def test_background_thread_seals_rolled_segments(root: Path, flush: str) -> None:
     with open_lively(root, flush=flush, flush_interval_ms=3_600_000, segment_bytes=200) as store:
         store.create_topic("t", partitions=1)
         for number in range(6):
@@ -253,7 +253,7 @@ def test_the_thread_seals_what_was_rolled(root: Path, flush: str) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_thread_rolls_retains_and_writes_checkpoints_on_schedule(root: Path) -> None:
+def test_background_thread_rolls_retains_and_writes_checkpoints(root: Path) -> None:
     with open_lively(root, retention_ms=HOUR_MS) as store:
         store.create_topic("t", partitions=1)
         append(store, "t", [b"x"], timestamp_ms=1000)
@@ -265,7 +265,7 @@ def test_the_thread_rolls_retains_and_writes_checkpoints_on_schedule(root: Path)
 
 @pytest.mark.usefixtures("curious")
 @pytest.mark.parametrize("read_only", [False, True])
-def test_the_thread_learns_what_another_does_to_the_topics(root: Path, read_only: bool) -> None:
+def test_background_thread_sees_topic_changes_of_another_store(root: Path, read_only: bool) -> None:
     with open_store(root, clock=SystemClock()) as other:
         other.create_topic("t", partitions=1)
         with open_lively(root, read_only=read_only) as store:
@@ -279,7 +279,7 @@ def test_the_thread_learns_what_another_does_to_the_topics(root: Path, read_only
 
 
 @pytest.mark.usefixtures("curious")
-def test_the_thread_learns_how_another_has_configured_a_topic_that_is_written_here(root: Path) -> None:
+def test_background_thread_sees_new_configuration_of_written_topic(root: Path) -> None:
     with open_lively(root) as store, open_store(root, clock=SystemClock()) as other:
         store.create_topic("t", partitions=1)
         append(store, "t", [b"x"])
@@ -297,7 +297,7 @@ def test_the_thread_learns_how_another_has_configured_a_topic_that_is_written_he
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_background_thread_survives_errors_and_logs_them(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "seeklog")
     with open_lively(root) as store:
         store.create_topic("t", partitions=1)
@@ -309,7 +309,7 @@ def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pyt
         wait_until(lambda: (root / names.RECOVERY_POINTS).exists(), "the checkpoints after that")
 
 
-def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
+def test_failed_background_sync_is_logged_and_log_recovers_with_disk(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FailingFiles("sync")
@@ -330,7 +330,7 @@ def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
 # ---------------------------------------------------------------- the end
 
 
-def test_a_close_ends_the_thread(root: Path) -> None:
+def test_close_ends_background_thread(root: Path) -> None:
     before = threads()
     store = open_lively(root)
     (mine,) = threads() - before
@@ -340,7 +340,7 @@ def test_a_close_ends_the_thread(root: Path) -> None:
 
 
 @pytest.mark.parametrize("uses", [False, True])
-def test_a_store_that_is_dropped_takes_its_thread_along(root: Path, uses: bool) -> None:
+def test_dropped_store_ends_its_thread(root: Path, uses: bool) -> None:
     before = threads()
     store = open_lively(root, flush="interval", flush_interval_ms=1)
     (mine,) = threads() - before
@@ -356,7 +356,7 @@ def test_a_store_that_is_dropped_takes_its_thread_along(root: Path, uses: bool) 
     wait_until(lambda: not mine.is_alive(), "the thread to end")
 
 
-def test_a_store_that_is_dropped_lets_the_broker_and_the_writers_in(root: Path) -> None:
+def test_dropped_store_releases_its_locks(root: Path) -> None:
     """A store in a notebook's cell is run again: the old one must not hold the partitions of the new one."""
     store = open_store(root)
     store.create_topic("t", partitions=1)
@@ -390,7 +390,7 @@ def maintenance() -> Iterator[Maintenance]:
 
 
 @pytest.mark.parametrize("error", [None, LogClosed("x"), UsageError("x"), OSError(5, "x")], ids=repr)
-def test_a_job_runs_again_and_again_whatever_it_raises(maintenance: Maintenance, error: Exception | None) -> None:
+def test_job_repeats_whatever_it_raises(maintenance: Maintenance, error: Exception | None) -> None:
     ticks, others = Ticks(error), Ticks()
     maintenance.every(0.001, ticks.tick)
     maintenance.every(0.001, others.tick)
@@ -398,7 +398,7 @@ def test_a_job_runs_again_and_again_whatever_it_raises(maintenance: Maintenance,
     wait_until(lambda: ticks.count > 3 and others.count > 3, "some rounds")
 
 
-def test_a_job_whose_object_has_gone_is_no_job(maintenance: Maintenance) -> None:
+def test_job_of_collected_object_is_dropped(maintenance: Maintenance) -> None:
     ticks = Ticks()
     maintenance.every(0.001, ticks.tick)
     gone = weakref.ref(ticks)
@@ -410,7 +410,7 @@ def test_a_job_whose_object_has_gone_is_no_job(maintenance: Maintenance) -> None
     assert gone() is None
 
 
-def test_an_earlier_task_overtakes_a_later_one(maintenance: Maintenance) -> None:
+def test_earlier_task_overtakes_later_one(maintenance: Maintenance) -> None:
     late, soon = Ticks(), Ticks()
     maintenance.every(3600, late.tick)
     maintenance.every(0.001, soon.tick)
@@ -419,7 +419,7 @@ def test_an_earlier_task_overtakes_a_later_one(maintenance: Maintenance) -> None
     assert late.count == 0
 
 
-def test_what_is_stopped_takes_no_more_and_stops_again(maintenance: Maintenance) -> None:
+def test_stopped_maintenance_takes_no_tasks_and_stops_again(maintenance: Maintenance) -> None:
     maintenance.every(3600, Ticks().tick)
     thread = maintenance._thread
     assert thread is not None
@@ -431,7 +431,7 @@ def test_what_is_stopped_takes_no_more_and_stops_again(maintenance: Maintenance)
     assert ticks.count == 0
 
 
-def test_a_job_may_stop_its_own_thread(maintenance: Maintenance) -> None:
+def test_job_may_stop_its_own_thread(maintenance: Maintenance) -> None:
     class Stopper:
         def stop(self) -> None:
             maintenance.stop()
@@ -458,7 +458,7 @@ class FakeLog:
 @pytest.mark.parametrize(
     "tell", [lambda watch: watch.appended(), lambda watch: watch.rolled()], ids=["appended", "rolled"]
 )
-def test_a_log_that_is_stopped_is_synced_no_more(maintenance: Maintenance, tell: Callable[[Any], None]) -> None:
+def test_stopped_log_is_no_longer_synced(maintenance: Maintenance, tell: Callable[[Any], None]) -> None:
     log, other = FakeLog(), FakeLog()
     config = LogConfig(flush="interval", flush_interval_ms=1)
     watch = maintenance.watch(log, config)
@@ -473,7 +473,7 @@ def test_a_log_that_is_stopped_is_synced_no_more(maintenance: Maintenance, tell:
     assert log.syncs == 2
 
 
-def test_many_appends_are_one_sync(maintenance: Maintenance) -> None:
+def test_many_appends_share_one_sync(maintenance: Maintenance) -> None:
     log = FakeLog()
     watch = maintenance.watch(log, LogConfig(flush="interval", flush_interval_ms=1))
     log.is_held.clear()
@@ -487,7 +487,7 @@ def test_many_appends_are_one_sync(maintenance: Maintenance) -> None:
     assert len(maintenance._due) == 0
 
 
-def test_a_fork_leaves_the_parents_thread_alone(root: Path) -> None:
+def test_fork_does_not_affect_thread_of_parent(root: Path) -> None:
     with open_lively(root, flush="interval", flush_interval_ms=1) as store:
         store.create_topic("t", partitions=1)
         append(store, "t", [b"x"])
@@ -499,7 +499,7 @@ def test_a_fork_leaves_the_parents_thread_alone(root: Path) -> None:
         wait_until(lambda: store.log("t", 0).recovery_point == 2, "a sync after the fork")
 
 
-def test_a_log_that_somebody_appends_to_is_not_shortened_by_a_configuration_that_another_process_has_altered(
+def test_stale_configuration_deletes_no_records_of_log_in_use(
     tmp_path: Path,
 ) -> None:
     """Goal: what an older configuration would delete is left to the next pass, which has the new one."""

@@ -49,13 +49,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def test_there_are_enough_hostile_names_and_each_is_another() -> None:
+def test_hostile_names_are_many_and_distinct() -> None:
     assert len(HOSTILE) == len(set(HOSTILE)) >= 40
 
 
 @pytest.mark.id("hostile-names")
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:20]))
-def test_a_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, name: str) -> None:
+def test_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, name: str) -> None:
     before = snapshot(store.path.parent)
 
     for call in (
@@ -74,7 +74,7 @@ def test_a_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, 
 
 
 @pytest.mark.parametrize("name", STRANGE_TYPES, ids=repr)
-def test_a_name_that_is_no_text_is_refused(store: Store, name: object) -> None:
+def test_name_that_is_not_text_is_refused(store: Store, name: object) -> None:
     before = snapshot(store.path)
 
     with pytest.raises(InvalidName, match="must be a str"):
@@ -83,7 +83,7 @@ def test_a_name_that_is_no_text_is_refused(store: Store, name: object) -> None:
     assert snapshot(store.path) == before
 
 
-def test_a_refusal_of_a_long_name_does_not_repeat_all_of_it(store: Store) -> None:
+def test_error_about_long_name_truncates_it(store: Store) -> None:
     with pytest.raises(InvalidName) as caught:
         store.create_topic("a" * 100_000)
 
@@ -91,7 +91,7 @@ def test_a_refusal_of_a_long_name_does_not_repeat_all_of_it(store: Store) -> Non
 
 
 @pytest.mark.parametrize("name", EDGES, ids=lambda name: name[:30])
-def test_a_legal_name_at_the_edge_lives_through_all_that_a_topic_goes_through(tmp_path: Path, name: str) -> None:
+def test_longest_legal_names_work_through_life_of_topic(tmp_path: Path, name: str) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic(name, partitions=2)
         append(store, name, [b"x"], partition=1)
@@ -110,14 +110,14 @@ def test_a_legal_name_at_the_edge_lives_through_all_that_a_topic_goes_through(tm
         assert partition_directories(store.path) == []
 
 
-def test_names_that_differ_in_case_alone_are_two_topics(store: Store) -> None:
+def test_names_that_differ_only_in_case_are_two_topics(store: Store) -> None:
     store.create_topic("PAYMENTS", partitions=1)
 
     assert store.topics() == ["PAYMENTS", "payments"]
     assert read(store, "PAYMENTS") == []
 
 
-def test_topics_whose_names_look_like_anothers_partitions_keep_apart(store: Store) -> None:
+def test_topics_named_like_partitions_of_others_stay_separate(store: Store) -> None:
     for name in ("payments-0", "payments-0-0", "payments-1"):
         store.create_topic(name, partitions=1)
         append(store, name, [name.encode()])
@@ -130,7 +130,7 @@ def test_topics_whose_names_look_like_anothers_partitions_keep_apart(store: Stor
 
 
 @pytest.mark.parametrize("name", sorted(names.INTERNAL_TOPICS))
-def test_kafkas_own_topics_cannot_be_made_or_changed_by_hand(store: Store, name: str) -> None:
+def test_internal_topics_cannot_be_created_or_changed_by_users(store: Store, name: str) -> None:
     """Goal: in a broker's directory lies the log of its cluster, too, and losing that loses the cluster."""
     before = snapshot(store.path)
 
@@ -151,7 +151,7 @@ def test_kafkas_own_topics_cannot_be_made_or_changed_by_hand(store: Store, name:
 
 @pytest.mark.parametrize("number", [0, 1, 9, 10, 9999, 2**31 - 1])
 @pytest.mark.parametrize("topic", ["a", "a-0", "-", "a" * 249])
-def test_a_partitions_directory_tells_which_it_is(topic: str, number: int) -> None:
+def test_partition_directory_name_is_parsed(topic: str, number: int) -> None:
     partition = TopicPartition(topic, number)
 
     assert names.parse_partition_name(str(partition)) == partition
@@ -185,12 +185,12 @@ def test_a_partitions_directory_tells_which_it_is(topic: str, number: int) -> No
         "recovery-point-offset-checkpoint",
     ],
 )
-def test_what_is_no_partitions_directory_is_not_taken_for_one(name: str) -> None:
+def test_other_names_are_not_parsed_as_partitions(name: str) -> None:
     assert names.parse_partition_name(name) is None
 
 
 @pytest.mark.parametrize("topic", [".", "..", "a" * 250])
-def test_a_directory_whose_topic_could_not_be_named_is_no_partition(tmp_path: Path, topic: str) -> None:
+def test_directory_with_invalid_topic_name_is_not_a_partition(tmp_path: Path, topic: str) -> None:
     with open_store(tmp_path / "store"):
         pass
     with open_log(tmp_path / "store" / f"{topic}-0"):
@@ -201,7 +201,7 @@ def test_a_directory_whose_topic_could_not_be_named_is_no_partition(tmp_path: Pa
 
 
 @pytest.mark.parametrize("length", [1, 200, 213, 214, 215, 249])
-def test_the_name_of_a_deleted_directory_fits_and_is_known_again(length: int) -> None:
+def test_name_of_deleted_directory_fits_and_is_recognized(length: int) -> None:
     name = names.deleted_directory(TopicPartition("a" * length, 9999), "0123456789abcdef" * 2)
 
     assert len(name) <= 255
@@ -222,5 +222,5 @@ def test_the_name_of_a_deleted_directory_fits_and_is_known_again(length: int) ->
         f"a.{'0' * 32}-delete-0",
     ],
 )
-def test_what_was_not_deleted_is_not_taken_for_it(name: str) -> None:
+def test_other_names_are_not_taken_for_deleted_directories(name: str) -> None:
     assert not names.is_deleted_directory(name)

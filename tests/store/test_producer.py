@@ -46,7 +46,7 @@ def batch_counts(store: Store, topic: str, partition: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("length", range(65))
-def test_keys_of_every_length_hash_as_kafka_python_does(length: int) -> None:
+def test_keys_of_every_length_hash_as_in_kafka_python(length: int) -> None:
     draw = random.Random(length)
     keys = [draw.randbytes(length) for _ in range(60)] + [bytes(length), b"\xff" * length, b"\x80" * length]
 
@@ -69,7 +69,7 @@ class OneTopic:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 50, 64, 1000, 10_000])
-def test_a_key_has_the_partition_that_kafka_python_gives_it(count: int) -> None:
+def test_key_maps_to_same_partition_as_in_kafka_python(count: int) -> None:
     draw = random.Random(count)
     partitioner = kafka_partitioner.DefaultPartitioner()
     keys = [draw.randbytes(draw.randrange(40)) for _ in range(200)]
@@ -80,7 +80,7 @@ def test_a_key_has_the_partition_that_kafka_python_gives_it(count: int) -> None:
 
 
 @pytest.mark.id("partition-by-key")
-def test_a_producer_puts_every_key_where_kafka_python_does(store: Store) -> None:
+def test_producer_sends_every_key_to_same_partition_as_kafka_python(store: Store) -> None:
     draw = random.Random(3)
     keys = [draw.randbytes(size % 33) for size in range(500)]
     with store.producer() as producer:
@@ -93,14 +93,14 @@ def test_a_producer_puts_every_key_where_kafka_python_does(store: Store) -> None
         assert [record.key for record in records_of(store, "events", partition)] == mine
 
 
-def test_an_empty_key_is_a_key(store: Store) -> None:
+def test_empty_key_is_a_key(store: Store) -> None:
     with store.producer(batch_bytes=1) as producer:
         partitions = {producer.send("events", b"value", key=b"").partition for _ in range(20)}
 
     assert partitions == {(kafka_partitioner.murmur2(b"") & 0x7FFFFFFF) % 4}
 
 
-def test_an_explicit_partition_goes_before_the_key(store: Store) -> None:
+def test_explicit_partition_overrides_key(store: Store) -> None:
     with store.producer() as producer:
         for partition in range(4):
             assert producer.send("events", b"value", key=b"same", partition=partition).partition == partition
@@ -108,7 +108,7 @@ def test_an_explicit_partition_goes_before_the_key(store: Store) -> None:
     assert [len(records_of(store, "events", partition)) for partition in range(4)] == [1, 1, 1, 1]
 
 
-def test_a_partitioner_of_one_s_own_is_asked_with_key_and_count(store: Store) -> None:
+def test_custom_partitioner_gets_key_and_partition_count(store: Store) -> None:
     asked: list[tuple[bytes, int]] = []
 
     def first_byte(key: bytes, count: int) -> int:
@@ -123,7 +123,7 @@ def test_a_partitioner_of_one_s_own_is_asked_with_key_and_count(store: Store) ->
 
 
 @pytest.mark.parametrize("answer", [-1, 4, 2**70, 1.5, "1", None], ids=repr)
-def test_a_partitioner_that_names_no_partition_is_told_so(store: Store, answer: Any) -> None:
+def test_invalid_result_of_partitioner_is_refused(store: Store, answer: Any) -> None:
     with (
         store.producer(partitioner=lambda _key, _count: answer) as producer,
         pytest.raises(TopicNotFound, match="no partition"),
@@ -136,7 +136,7 @@ def test_a_partitioner_that_names_no_partition_is_told_so(store: Store, answer: 
 # ---------------------------------------------------------------- where records without a key go
 
 
-def test_records_without_a_key_stick_to_one_partition_until_its_batch_is_full(store: Store) -> None:
+def test_records_without_key_stick_to_partition_until_batch_is_full(store: Store) -> None:
     """A record of 400 bytes is bounded by 426, so a batch of 2,000 with its header of 61 holds four."""
     with store.producer(batch_bytes=2000, linger_ms=NEVER_MS) as producer:
         partitions = [producer.send("events", bytes(400)).partition for _ in range(40)]
@@ -147,7 +147,7 @@ def test_records_without_a_key_stick_to_one_partition_until_its_batch_is_full(st
     assert sum(batch_counts(store, "events", partition).count(4) for partition in range(4)) == 10
 
 
-def test_records_without_a_key_use_all_partitions_about_alike(store: Store) -> None:
+def test_records_without_key_use_all_partitions_evenly(store: Store) -> None:
     random.seed(11)
     with store.producer(batch_bytes=1, linger_ms=0) as producer:
         used = Counter(producer.send("events", b"value").partition for _ in range(400))
@@ -157,7 +157,7 @@ def test_records_without_a_key_use_all_partitions_about_alike(store: Store) -> N
     assert min(used.values()) > 50
 
 
-def test_a_batch_that_has_lingered_turns_to_another_partition(store: Store) -> None:
+def test_sticky_partition_changes_after_batch_lingered(store: Store) -> None:
     with store.producer(linger_ms=NEVER_MS) as producer:
         partitions = []
         for _ in range(6):
@@ -167,13 +167,13 @@ def test_a_batch_that_has_lingered_turns_to_another_partition(store: Store) -> N
     assert all(one != other for one, other in pairwise(partitions))
 
 
-def test_a_topic_of_one_partition_keeps_it(store: Store) -> None:
+def test_single_partition_stays_sticky(store: Store) -> None:
     store.create_topic("single", partitions=1)
     with store.producer(batch_bytes=1) as producer:
         assert {producer.send("single", b"value").partition for _ in range(10)} == {0}
 
 
-def test_a_producer_goes_on_with_partitions_that_were_added(store: Store) -> None:
+def test_producer_continues_with_added_partitions(store: Store) -> None:
     with store.producer(batch_bytes=1, linger_ms=0) as producer:
         producer.send("events", b"value", key=b"key").result(PATIENCE_S)
         store.add_partitions("events", partitions=9)
@@ -187,23 +187,23 @@ def test_a_producer_goes_on_with_partitions_that_were_added(store: Store) -> Non
 
 
 @pytest.mark.parametrize("partition", [-1, 4, 2**40, "0"], ids=repr)
-def test_a_partition_that_is_not_there_is_refused(store: Store, partition: Any) -> None:
+def test_missing_partition_is_refused(store: Store, partition: Any) -> None:
     with store.producer() as producer, pytest.raises(TopicNotFound, match="it has 0, 1, 2, 3"):
         producer.send("events", b"value", partition=partition)
 
 
-def test_an_unknown_topic_is_refused_and_the_nearest_named(store: Store) -> None:
+def test_unknown_topic_is_refused_with_nearest_name(store: Store) -> None:
     with store.producer() as producer, pytest.raises(TopicNotFound, match="did you mean 'events'"):
         producer.send("event", b"value")
 
 
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "a b", "a" * 250], ids=repr)
-def test_what_cannot_name_a_topic_is_refused(store: Store, topic: str) -> None:
+def test_invalid_topic_name_is_refused(store: Store, topic: str) -> None:
     with store.producer() as producer, pytest.raises(InvalidName):
         producer.send(topic, b"value")
 
 
-def test_the_offsets_of_groups_are_written_by_commits_alone(store: Store) -> None:
+def test_internal_topic_is_refused_by_producer(store: Store) -> None:
     with store.consumer(group="group") as consumer:
         consumer.assign([("events", 0)])
         consumer.commit()
@@ -226,7 +226,7 @@ def test_the_offsets_of_groups_are_written_by_commits_alone(store: Store) -> Non
     ],
     ids=repr,
 )
-def test_a_record_of_the_wrong_types_is_refused_where_it_is_given(store: Store, words: dict[str, Any]) -> None:
+def test_record_of_wrong_types_is_refused_by_send(store: Store, words: dict[str, Any]) -> None:
     value = words.pop("value")
     with store.producer(linger_ms=0) as producer:
         with pytest.raises(InvalidRecord):
@@ -236,7 +236,7 @@ def test_a_record_of_the_wrong_types_is_refused_where_it_is_given(store: Store, 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 @pytest.mark.parametrize("words", [{}, {"partition": 0}], ids=["any partition", "explicit partition"])
-def test_a_compacted_topic_takes_no_record_without_a_key(store: Store, policy: str, words: dict[str, int]) -> None:
+def test_record_without_key_is_refused_in_compacted_topic(store: Store, policy: str, words: dict[str, int]) -> None:
     store.create_topic("latest", partitions=1, config={"cleanup.policy": policy})
     with store.producer(linger_ms=0) as producer:
         with pytest.raises(InvalidRecord, match="needs a key"):
@@ -252,7 +252,7 @@ def test_impossible_producer_is_refused(store: Store, words: dict[str, int]) -> 
         store.producer(**words)
 
 
-def test_a_store_that_is_open_read_only_has_no_producer(store: Store) -> None:
+def test_read_only_store_has_no_producer(store: Store) -> None:
     with (
         seeklog.open(store.path, read_only=True, background=False) as reader,
         pytest.raises(UsageError, match="read-only"),
@@ -278,7 +278,7 @@ def test_too_large_record_fails_alone(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- futures and callbacks
 
 
-def test_a_future_tells_where_its_record_is(store: Store) -> None:
+def test_future_returns_position_of_its_record(store: Store) -> None:
     with store.producer(linger_ms=0) as producer:
         future = producer.send("events", b"value", partition=2)
         result = future.result(PATIENCE_S)
@@ -288,7 +288,7 @@ def test_a_future_tells_where_its_record_is(store: Store) -> None:
         assert producer.send("events", b"value", partition=2).result(PATIENCE_S).offset == 1
 
 
-def test_a_record_arrives_as_it_was_given(store: Store) -> None:
+def test_record_is_stored_unchanged(store: Store) -> None:
     headers = (("trace", b"1"), ("none", None))
     with store.producer() as producer:
         producer.send("events", None, key=b"tombstone", headers=headers, timestamp_ms=5, partition=1)
@@ -299,7 +299,7 @@ def test_a_record_arrives_as_it_was_given(store: Store) -> None:
     assert (second.value, second.key, tuple(second.headers), second.timestamp_ms) == (b"", None, (), START_MS)
 
 
-def test_a_future_that_waits_is_not_done_and_times_out(store: Store) -> None:
+def test_pending_future_is_not_done_and_times_out(store: Store) -> None:
     with store.producer(linger_ms=NEVER_MS) as producer:
         future = producer.send("events", b"value")
         assert not future.done()
@@ -311,7 +311,7 @@ def test_a_future_that_waits_is_not_done_and_times_out(store: Store) -> None:
         assert future.done()
 
 
-def test_callbacks_are_called_in_the_order_of_the_records_and_once_each(store: Store) -> None:
+def test_callbacks_run_once_each_in_order_of_records(store: Store) -> None:
     called: list[tuple[int, int]] = []
 
     def note(place: int) -> Callable[[SendFuture], object]:
@@ -324,7 +324,7 @@ def test_callbacks_are_called_in_the_order_of_the_records_and_once_each(store: S
     assert called == [(place, place) for place in range(50)]
 
 
-def test_a_callback_that_comes_late_is_called_at_once_in_this_thread(store: Store) -> None:
+def test_callback_added_after_completion_runs_at_once(store: Store) -> None:
     threads: list[threading.Thread] = []
     with store.producer() as producer:
         future = producer.send("events", b"value")
@@ -334,7 +334,7 @@ def test_a_callback_that_comes_late_is_called_at_once_in_this_thread(store: Stor
     assert threads == [threading.current_thread()]
 
 
-def test_a_callback_that_fails_stops_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_does_not_stop_others(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     called: list[int] = []
     with store.producer(linger_ms=0) as producer:
         for number in range(3):
@@ -347,7 +347,7 @@ def test_a_callback_that_fails_stops_no_other(store: Store, caplog: pytest.LogCa
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_callback_may_send_and_does_not_wait_for_room(store: Store) -> None:
+def test_callback_may_send_without_waiting_for_room(store: Store) -> None:
     """Goal: no deadlock, though the buffer is full of what only this thread could send."""
     sent: list[SendFuture] = []
     with store.producer(batch_bytes=200, buffer_bytes=200, linger_ms=0) as producer:
@@ -359,7 +359,7 @@ def test_a_callback_may_send_and_does_not_wait_for_room(store: Store) -> None:
         assert [one.result(PATIENCE_S).offset for one in sent] == list(range(20))
 
 
-def test_a_callback_cannot_wait_for_a_flush_or_a_close(store: Store) -> None:
+def test_callback_cannot_flush_or_close(store: Store) -> None:
     errors: list[type[BaseException]] = []
 
     def try_both(_: SendFuture) -> None:
@@ -380,7 +380,7 @@ def test_a_callback_cannot_wait_for_a_flush_or_a_close(store: Store) -> None:
 # ---------------------------------------------------------------- order, threads, syncs
 
 
-def test_records_keep_their_order_within_a_partition(store: Store) -> None:
+def test_records_keep_order_within_partition(store: Store) -> None:
     draw = random.Random(5)
     expected: dict[int, list[bytes]] = {partition: [] for partition in range(4)}
     with store.producer(batch_bytes=500, linger_ms=0) as producer:
@@ -417,7 +417,7 @@ def test_any_number_of_threads_may_send(store: Store) -> None:
             assert mine == sorted(mine)
 
 
-def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> None:
+def test_send_waits_while_buffer_is_full(tmp_path: Path) -> None:
     files = GatedFiles("/events-0/")
     files.gate.clear()
     with open_store(tmp_path / "store", files=files) as store:
@@ -461,7 +461,7 @@ def test_flush_batch_syncs_all_ready_batches_at_once(tmp_path: Path) -> None:
         assert files.count("sync") == 2
 
 
-def test_with_flush_batch_a_future_is_settled_after_the_sync_and_readers_see_it(tmp_path: Path) -> None:
+def test_with_flush_batch_future_is_done_after_sync(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_store(tmp_path / "store", files=files, flush="batch") as store:
         store.create_topic("events", partitions=1)
@@ -473,7 +473,7 @@ def test_with_flush_batch_a_future_is_settled_after_the_sync_and_readers_see_it(
                 assert store.log("events", 0).high_watermark == count
 
 
-def test_a_topic_that_is_altered_to_flush_batch_is_synced_from_then_on(tmp_path: Path) -> None:
+def test_topic_altered_to_flush_batch_is_synced_from_then_on(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_store(tmp_path / "store", files=files, flush="os") as store:
         store.create_topic("events", partitions=1)
@@ -487,7 +487,7 @@ def test_a_topic_that_is_altered_to_flush_batch_is_synced_from_then_on(tmp_path:
             assert read(store, "events") == [b"one", b"two"]
 
 
-def test_a_record_is_stamped_when_it_is_given(tmp_path: Path) -> None:
+def test_record_is_stamped_by_send(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_store(tmp_path / "store", clock=clock) as store:
         store.create_topic("events", partitions=1)
@@ -506,7 +506,7 @@ def test_a_record_is_stamped_when_it_is_given(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the end
 
 
-def test_a_close_sends_what_has_gathered_and_closing_twice_is_nothing(store: Store) -> None:
+def test_close_sends_buffered_records_and_can_be_repeated(store: Store) -> None:
     producer = store.producer(linger_ms=NEVER_MS)
     futures = [producer.send("events", b"value") for _ in range(10)]
     producer.close()
@@ -516,14 +516,14 @@ def test_a_close_sends_what_has_gathered_and_closing_twice_is_nothing(store: Sto
     assert sum(len(records_of(store, "events", partition)) for partition in range(4)) == 10
 
 
-def test_a_closed_producer_takes_no_more(store: Store) -> None:
+def test_closed_producer_refuses_records(store: Store) -> None:
     producer = store.producer()
     producer.close()
     with pytest.raises(LogClosed):
         producer.send("events", b"value")
 
 
-def test_a_store_that_closes_sends_what_its_producers_have(tmp_path: Path) -> None:
+def test_closing_store_sends_records_of_its_producers(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     store.create_topic("events", partitions=1)
     producer = store.producer(linger_ms=NEVER_MS)
@@ -535,7 +535,7 @@ def test_a_store_that_closes_sends_what_its_producers_have(tmp_path: Path) -> No
         producer.send("events", b"value")
 
 
-def test_a_forked_child_cannot_send_and_the_parent_goes_on(store: Store) -> None:
+def test_forked_child_cannot_send_and_parent_continues(store: Store) -> None:
     producer = store.producer(linger_ms=NEVER_MS)
     producer.send("events", b"before", partition=0)
     child = os.fork()

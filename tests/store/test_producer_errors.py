@@ -34,7 +34,7 @@ def full_disk(tmp_path: Path) -> tuple[Store, GatedFiles]:
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
-def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: Path, end: str) -> None:
+def test_unchecked_error_is_raised_by_flush_or_close(tmp_path: Path, end: str) -> None:
     store, files = full_disk(tmp_path)
     with store:
         producer = store.producer(linger_ms=NEVER_MS)
@@ -47,7 +47,7 @@ def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: P
 
 @pytest.mark.parametrize("end", ["flush", "close"])
 @pytest.mark.parametrize("how", ["exception", "result", "callback"])
-def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
+def test_checked_error_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
     store, files = full_disk(tmp_path)
     with store, store.producer(linger_ms=0) as producer:
         files.write_errors["/events-0/"] = errno.ENOSPC
@@ -62,7 +62,7 @@ def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: 
         getattr(producer, end)()
 
 
-def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_path: Path) -> None:
+def test_unchecked_error_is_raised_although_its_neighbour_was_checked(tmp_path: Path) -> None:
     store, files = full_disk(tmp_path)
     with store:
         producer = store.producer(linger_ms=NEVER_MS)
@@ -74,7 +74,7 @@ def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_pa
         producer.close()
 
 
-def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) -> None:
+def test_producer_continues_after_full_disk(tmp_path: Path) -> None:
     store, files = full_disk(tmp_path)
     with store, store.producer(linger_ms=0) as producer:
         assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
@@ -88,7 +88,7 @@ def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) 
         assert read(store, "events") == [b"one", b"two"]
 
 
-def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None:
+def test_failed_write_stops_only_its_partition(tmp_path: Path) -> None:
     store, files = full_disk(tmp_path)
     with store:
         producer = store.producer(linger_ms=0)
@@ -103,7 +103,7 @@ def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None
         assert read(store, "events", 1) == [b"other"]
 
 
-def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: Path) -> None:
+def test_failed_sync_fails_every_record_it_covers(tmp_path: Path) -> None:
     files = GatedFiles()
     store = open_store(tmp_path / "store", files=files, flush="batch")
     store.create_topic("events", partitions=2)
@@ -127,7 +127,7 @@ def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: 
 
 @pytest.mark.id("ack-after-reopen")
 @pytest.mark.parametrize("way", ["flush", "close"])
-def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
+def test_sync_of_reopened_log_does_not_acknowledge_earlier_record(tmp_path: Path, way: str) -> None:
     """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
     had cut. The record was acknowledged, and the next one got its offset.
     """
@@ -170,7 +170,7 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
 
 
 @pytest.mark.id("ack-after-reopen-later-batch")
-def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
+def test_sync_of_later_batch_in_reopened_log_does_not_acknowledge_it(tmp_path: Path) -> None:
     """Both were acknowledged, with the same offset."""
     files = LosingFiles()
     files.synced = {}
@@ -192,7 +192,7 @@ def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(
         assert b"y" * 150 not in read(store, "t")
 
 
-def test_a_producer_goes_on_where_a_topic_is_altered_between_two_batches(tmp_path: Path) -> None:
+def test_producer_continues_when_topic_is_altered_between_batches(tmp_path: Path) -> None:
     """One of them is synced and the other is not: the policy was another one by then."""
     with open_store(tmp_path, flush="batch") as store:
         store.create_topic("t", partitions=1)
@@ -203,7 +203,7 @@ def test_a_producer_goes_on_where_a_topic_is_altered_between_two_batches(tmp_pat
         assert len(read(store, "t")) == 3
 
 
-def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_path: Path) -> None:
+def test_record_is_acknowledged_if_close_synced_its_log(tmp_path: Path) -> None:
     with open_store(tmp_path, flush="batch") as store:
         store.create_topic("t", partitions=1)
         with store.producer(linger_ms=0) as producer:
@@ -221,7 +221,7 @@ def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_p
         assert read(store, "t") == [b"first", b"second"]
 
 
-def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
+def test_producer_continues_after_topic_was_recreated(store: Store) -> None:
     with store.producer(linger_ms=NEVER_MS) as producer:
         lost = producer.send("events", b"lost", partition=0)
         store.delete_topic("events")

@@ -25,7 +25,7 @@ def test_checkpoint_files_have_kafkas_bytes() -> None:
     assert encode_offsets({}) == b"0\n0\n"
 
 
-def test_partitions_are_in_the_order_of_their_numbers() -> None:
+def test_partitions_are_in_numeric_order() -> None:
     lines = encode_offsets({TopicPartition("a", number): 0 for number in (10, 9, 2, 100)}).splitlines()
 
     assert [line.split()[1] for line in lines[2:]] == [b"2", b"9", b"10", b"100"]
@@ -62,11 +62,11 @@ def test_what_was_encoded_is_decoded() -> None:
         b"\0" * 40,
     ],
 )
-def test_what_is_no_checkpoint_says_nothing(data: bytes) -> None:
+def test_invalid_checkpoint_is_ignored(data: bytes) -> None:
     assert decode_offsets(data) is None
 
 
-def test_every_cut_of_a_checkpoint_but_of_its_last_end_of_line_says_nothing_or_less() -> None:
+def test_truncated_checkpoint_gives_no_wrong_offsets() -> None:
     """A number that was cut short would be another number: such a file must not be believed."""
     whole = encode_offsets({A0: 1042, A1: 977})
     for size in range(len(whole) - 1):
@@ -75,14 +75,14 @@ def test_every_cut_of_a_checkpoint_but_of_its_last_end_of_line_says_nothing_or_l
             assert size > len(whole) - 5, "only the last number may be cut"
 
 
-def test_kafkas_own_end_of_lines_are_read() -> None:
+def test_line_ends_of_kafka_are_read() -> None:
     assert decode_offsets(b"0\r\n1\r\na 0 5\r\n") == {A0: 5}
 
 
 # ---------------------------------------------------------------- three files
 
 
-def test_missing_files_say_nothing(tmp_path: Path) -> None:
+def test_missing_checkpoints_are_ignored(tmp_path: Path) -> None:
     offsets = RootOffsets.read(QuickFiles(), str(tmp_path))
 
     assert offsets == RootOffsets({}, {}, {})
@@ -97,7 +97,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
 
-def test_each_file_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
+def test_each_checkpoint_is_synced_before_rename(tmp_path: Path) -> None:
     files = CountingFiles()
     RootOffsets({}, {}, {}).write(files, str(tmp_path))
 
@@ -106,14 +106,14 @@ def test_each_file_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
     assert files.diary[-1] == ("sync", "directory")
 
 
-def test_one_damaged_file_says_nothing_and_the_others_still_do(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_ignored_and_others_are_used(tmp_path: Path) -> None:
     RootOffsets({A0: 5}, {A0: 1}, {A0: 4}).write(QuickFiles(), str(tmp_path))
     (tmp_path / names.LOG_START_OFFSETS).write_bytes(b"damaged")
 
     assert RootOffsets.read(QuickFiles(), str(tmp_path)) == RootOffsets({A0: 5}, {}, {A0: 4})
 
 
-def test_what_is_known_of_a_partition_is_a_foreign_checkpoint() -> None:
+def test_root_checkpoints_give_foreign_checkpoint() -> None:
     found = RootOffsets({A0: 5}, {A0: 1}, {A0: 4}).of(A0)
 
     assert found is not None
@@ -124,7 +124,7 @@ def test_what_is_known_of_a_partition_is_a_foreign_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_one_file_that_speaks_of_a_partition_is_enough(place: int) -> None:
+def test_one_checkpoint_with_partition_is_enough(place: int) -> None:
     tables = [{}, {}, {}]  # type: list[dict[TopicPartition, int]]
     tables[place] = {A0: 7}
     found = RootOffsets(*tables).of(A0)
@@ -135,14 +135,14 @@ def test_one_file_that_speaks_of_a_partition_is_enough(place: int) -> None:
     ]
 
 
-def test_negative_offsets_count_as_none() -> None:
+def test_negative_offsets_are_ignored() -> None:
     found = RootOffsets({A0: -1}, {A0: -5}, {A0: -1}).of(A0)
 
     assert found is not None
     assert (found.recovery_point, found.log_start_offset, found.high_watermark) == (0, 0, 0)
 
 
-def test_an_update_keeps_other_lines_and_drops_what_is_not_there() -> None:
+def test_update_keeps_other_lines_and_drops_missing_partitions() -> None:
     offsets = RootOffsets({A0: 5, B0: 6}, {B0: 1}, {A1: 4})
 
     offsets.update({A0: RootLine(8, 2, 7)}, existing=[A0, A1])
@@ -150,7 +150,7 @@ def test_an_update_keeps_other_lines_and_drops_what_is_not_there() -> None:
     assert offsets == RootOffsets({A0: 8}, {A0: 2}, {A0: 7, A1: 4})
 
 
-def test_only_partitions_that_were_compacted_have_a_line_of_it(tmp_path: Path) -> None:
+def test_only_compacted_partitions_have_cleaned_offset(tmp_path: Path) -> None:
     offsets = RootOffsets({}, {}, {}, {A1: 3, B0: 9})
 
     assert offsets.update({A0: RootLine(8, 2, 7, 5), A1: RootLine(4, 0, 4)}, existing=[A0, A1, B0])
@@ -170,7 +170,7 @@ def root_offsets(root: Path) -> RootOffsets:
     return RootOffsets.read(QuickFiles(), str(root))
 
 
-def test_maintenance_writes_what_it_has_looked_at(tmp_path: Path) -> None:
+def test_maintenance_writes_checkpoints_of_its_partitions(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=2)
         append(store, "a", [b"x"] * 5, partition=1)
@@ -179,7 +179,7 @@ def test_maintenance_writes_what_it_has_looked_at(tmp_path: Path) -> None:
         assert root_offsets(tmp_path) == RootOffsets({A0: 0, A1: 5}, {A0: 0, A1: 0}, {A0: 0, A1: 5})
 
 
-def test_a_close_writes_them_too(tmp_path: Path) -> None:
+def test_close_writes_root_checkpoints(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=2)
         append(store, "a", [b"x"] * 5)
@@ -188,7 +188,7 @@ def test_a_close_writes_them_too(tmp_path: Path) -> None:
     assert root_offsets(tmp_path) == RootOffsets({A0: 5, A1: 3}, {A0: 0, A1: 0}, {A0: 5, A1: 3})
 
 
-def test_what_another_store_wrote_stays(tmp_path: Path) -> None:
+def test_values_of_another_store_stay_in_checkpoints(tmp_path: Path) -> None:
     with open_store(tmp_path) as first, open_store(tmp_path) as second:
         first.create_topic("a", partitions=2)
         append(first, "a", [b"x"] * 5)
@@ -199,7 +199,7 @@ def test_what_another_store_wrote_stays(tmp_path: Path) -> None:
         assert root_offsets(tmp_path).recovery_points == {A0: 5, A1: 3}
 
 
-def test_a_deleted_topics_lines_go(tmp_path: Path) -> None:
+def test_deleting_topic_removes_its_lines(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for name in ("a", "b"):
             store.create_topic(name, partitions=1)
@@ -211,7 +211,7 @@ def test_a_deleted_topics_lines_go(tmp_path: Path) -> None:
         assert root_offsets(tmp_path).recovery_points == {B0: 1}
 
 
-def test_a_topic_made_anew_does_not_inherit_the_offsets_of_the_deleted_one(tmp_path: Path) -> None:
+def test_recreated_topic_does_not_inherit_offsets_of_deleted_one(tmp_path: Path) -> None:
     """A broker that takes over would start the new topic at the start offset of the old one."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
@@ -226,7 +226,7 @@ def test_a_topic_made_anew_does_not_inherit_the_offsets_of_the_deleted_one(tmp_p
         assert root_offsets(tmp_path).recovery_points.get(A0, 0) == 0
 
 
-def test_a_topic_that_was_not_written_to_since_leaves_no_lines_to_the_next_of_its_name(tmp_path: Path) -> None:
+def test_deleted_unwritten_topic_leaves_no_lines_to_recreated_one(tmp_path: Path) -> None:
     """Nothing has changed that a round of maintenance would write: the deletion itself takes the lines out."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
@@ -239,7 +239,7 @@ def test_a_topic_that_was_not_written_to_since_leaves_no_lines_to_the_next_of_it
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_offsets_of_a_topic_that_another_store_has_made_anew_are_not_written(tmp_path: Path, reads: bool) -> None:
+def test_offsets_of_topic_recreated_elsewhere_are_not_written(tmp_path: Path, reads: bool) -> None:
     """The log was closed for room, so what the root is to be told of it waits for the next round."""
     with open_store(tmp_path, max_open_files=8) as store, open_store(tmp_path) as other:
         store.create_topic("a", partitions=1)
@@ -256,7 +256,7 @@ def test_offsets_of_a_topic_that_another_store_has_made_anew_are_not_written(tmp
         assert root_offsets(tmp_path).recovery_points.get(A0, 0) == 0
 
 
-def test_damaged_checkpoints_in_the_root_do_not_keep_a_store_from_opening(tmp_path: Path) -> None:
+def test_damaged_root_checkpoints_do_not_prevent_open(tmp_path: Path) -> None:
     """They are copies: each partition's own checkpoint is the truth."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
@@ -270,7 +270,7 @@ def test_damaged_checkpoints_in_the_root_do_not_keep_a_store_from_opening(tmp_pa
     assert root_offsets(tmp_path).recovery_points == {A0: 6}
 
 
-def test_the_root_does_not_overrule_a_partitions_own_checkpoint(tmp_path: Path) -> None:
+def test_root_checkpoints_do_not_override_checkpoint_of_partition(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
         append(store, "a", [b"x"] * 5)
@@ -282,7 +282,7 @@ def test_the_root_does_not_overrule_a_partitions_own_checkpoint(tmp_path: Path) 
             assert (log.log_start_offset, log.log_end_offset) == (0, 5)
 
 
-def test_a_checkpoint_that_is_a_directory_is_refused_in_our_own_words_and_no_file_stays_open(tmp_path: Path) -> None:
+def test_directory_as_checkpoint_raises_seeklog_error_and_leaks_no_file(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
     (tmp_path / names.RECOVERY_POINTS).mkdir()
@@ -305,7 +305,7 @@ def put(store: Store, topic: str, count: int) -> None:
         append(store, topic, [b"%d" % number + bytes(100)], key=b"%d" % (number % 3))
 
 
-def test_a_close_writes_up_to_where_seals_say_that_a_partition_is_compacted(tmp_path: Path) -> None:
+def test_close_writes_cleaned_offset_from_seals(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for name, words in (("a", WORDS), ("b", WORDS), ("c", {})):
             store.create_topic(name, partitions=1, config=words)
@@ -326,7 +326,7 @@ def as_a_broker_left_it(root: Path, cleaned: int) -> None:
 
 
 @pytest.mark.parametrize("excess", [None, 0, 1])
-def test_what_a_brokers_cleaner_has_done_is_not_due_again(tmp_path: Path, excess: int | None) -> None:
+def test_segments_cleaned_by_broker_are_not_due_again(tmp_path: Path, excess: int | None) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1, config=WORDS)
         put(store, "a", 20)
@@ -342,7 +342,7 @@ def test_what_a_brokers_cleaner_has_done_is_not_due_again(tmp_path: Path, excess
         assert list(store.log("a", 0).scan()) == before
 
 
-def test_what_is_compacted_never_begins_where_a_broker_says(tmp_path: Path) -> None:
+def test_compaction_does_not_start_at_cleaned_offset_of_broker(tmp_path: Path) -> None:
     """A checkpoint that is too high would let a tombstone go, and leave what it deletes."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1, config=WORDS)

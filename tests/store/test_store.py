@@ -35,13 +35,13 @@ def store(root: Path) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("kind", [Path, str, os.fsencode], ids=["path", "text", "bytes"])
-def test_a_path_may_be_of_any_kind(root: Path, kind: Callable[[str], Any]) -> None:
+def test_path_may_be_str_bytes_or_path(root: Path, kind: Callable[[str], Any]) -> None:
     with seeklog.open(kind(str(root)), background=False) as store:
         assert store.path == root
         assert not store.read_only
 
 
-def test_the_face_of_the_package_opens_a_store(root: Path) -> None:
+def test_package_opens_store(root: Path) -> None:
     with seeklog.open(root, config=LogConfig(retention_ms=5, flush="os")) as store:
         store.create_topic("t", partitions=1)
         send(store, "t", [b"x"])
@@ -50,14 +50,12 @@ def test_the_face_of_the_package_opens_a_store(root: Path) -> None:
         assert read(store, "t") == [b"x"]
 
 
-def test_a_path_with_a_nul_is_refused(tmp_path: Path) -> None:
+def test_path_with_nul_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidName, match="NUL"):
         open_store(tmp_path / "a\0b")
 
 
-def test_a_relative_path_stays_the_same_when_the_process_goes_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_survives_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store(Path("store")) as store:
         (tmp_path / "elsewhere").mkdir()
@@ -67,7 +65,7 @@ def test_a_relative_path_stays_the_same_when_the_process_goes_elsewhere(
     assert partition_directories(tmp_path / "store") == ["t-0"]
 
 
-def test_a_store_may_be_reached_through_a_link_to_it(store: Store, root: Path) -> None:
+def test_store_may_be_opened_through_link(store: Store, root: Path) -> None:
     """Where the user puts the store is the user's affair; only what lies in it must be no link."""
     store.close()
     (root.parent / "link").symlink_to(root)
@@ -76,19 +74,19 @@ def test_a_store_may_be_reached_through_a_link_to_it(store: Store, root: Path) -
         assert read(again, "t") == [b"0", b"1"]
 
 
-def test_what_it_says_of_itself(store: Store, root: Path) -> None:
+def test_repr_names_path_and_mode(store: Store, root: Path) -> None:
     assert repr(store) == f"<Store {root}>"
     with open_store(root, read_only=True) as reader:
         assert repr(reader) == f"<Store {root} read-only>"
 
 
-def test_a_configuration_that_cannot_be_changes_nothing(root: Path) -> None:
+def test_invalid_configuration_is_refused_and_changes_nothing(root: Path) -> None:
     with pytest.raises(InvalidConfig):
         open_store(root, segment_bytes=1)
     assert not root.exists()
 
 
-def test_a_disk_that_refuses_is_told_in_our_own_words(root: Path) -> None:
+def test_disk_errors_raise_seeklog_errors(root: Path) -> None:
     files = FailingFiles("make_directory", error=errno.EACCES)
     files.fails = True
     with pytest.raises(NotAccessible) as caught:
@@ -96,7 +94,7 @@ def test_a_disk_that_refuses_is_told_in_our_own_words(root: Path) -> None:
     assert isinstance(caught.value.__cause__, PermissionError)
 
 
-def test_what_a_store_has_on_disk_is_known(store: Store, root: Path) -> None:
+def test_store_creates_only_known_files(store: Store, root: Path) -> None:
     store.create_topic("u", partitions=3)
     store.delete_topic("u")
     store.maintain()
@@ -106,7 +104,7 @@ def test_what_a_store_has_on_disk_is_known(store: Store, root: Path) -> None:
     assert partition_directories(root) == ["t-0", "t-1"]
 
 
-def test_a_partition_is_a_log_of_its_own(store: Store, root: Path) -> None:
+def test_partition_opens_as_single_log(store: Store, root: Path) -> None:
     """What a store wrote, `Log` opens, and the other way round."""
     store.close()
     with Log(root / "t-0", config=LogConfig(flush="os"), background=False) as log:
@@ -119,7 +117,7 @@ def test_a_partition_is_a_log_of_its_own(store: Store, root: Path) -> None:
 # ---------------------------------------------------------------- closing
 
 
-def test_closing_twice_is_nothing(store: Store, root: Path) -> None:
+def test_closing_twice_has_no_effect(store: Store, root: Path) -> None:
     store.close()
     before = snapshot(root)
     store.close()
@@ -127,14 +125,14 @@ def test_closing_twice_is_nothing(store: Store, root: Path) -> None:
     assert snapshot(root) == before
 
 
-def test_a_close_leaves_clean_logs(store: Store, root: Path) -> None:
+def test_close_leaves_clean_logs(store: Store, root: Path) -> None:
     store.close()
 
     with Log(root / "t-0", background=False) as log:
         assert log.recovery.clean
 
 
-def test_the_end_of_a_with_closes_also_after_an_error(root: Path) -> None:
+def test_with_block_closes_store_after_error(root: Path) -> None:
     def fail() -> None:
         with open_store(root) as store:
             store.create_topic("t", partitions=1)
@@ -147,7 +145,7 @@ def test_the_end_of_a_with_closes_also_after_an_error(root: Path) -> None:
         assert holder.got_it
 
 
-def test_a_close_sends_what_producers_still_hold(store: Store, root: Path) -> None:
+def test_close_sends_records_buffered_in_producers(store: Store, root: Path) -> None:
     producer = store.producer(linger_ms=3_600_000)
     future = producer.send("t", b"late", partition=1)
     store.close()
@@ -158,7 +156,7 @@ def test_a_close_sends_what_producers_still_hold(store: Store, root: Path) -> No
         assert read(reader, "t", 1) == [b"late"]
 
 
-def test_a_close_closes_consumers(store: Store) -> None:
+def test_close_closes_consumers(store: Store) -> None:
     consumer = store.consumer(["t"])
     store.close()
 
@@ -166,7 +164,7 @@ def test_a_close_closes_consumers(store: Store) -> None:
         consumer.poll(timeout_ms=0)
 
 
-def test_a_close_in_one_thread_of_several_closes_once(store: Store) -> None:
+def test_concurrent_closes_close_once(store: Store) -> None:
     threads = [threading.Thread(target=store.close) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -177,7 +175,7 @@ def test_a_close_in_one_thread_of_several_closes_once(store: Store) -> None:
         append(store, "t", [b"x"])
 
 
-def test_one_log_that_cannot_be_synced_does_not_keep_the_others_from_being_closed(root: Path) -> None:
+def test_failed_sync_of_one_log_does_not_prevent_close_of_others(root: Path) -> None:
     files = FailingFiles("sync", "/t-0/")
     store = open_store(root, files=files)
     store.create_topic("t", partitions=3)
@@ -209,7 +207,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_closed_store_changes_nothing(store: Store, root: Path, change: Callable[[Store], object]) -> None:
+def test_closed_store_changes_nothing(store: Store, root: Path, change: Callable[[Store], object]) -> None:
     """A broker may have started on the directory since: the store no longer keeps it out."""
     store.close()
     before = snapshot(root)
@@ -221,7 +219,7 @@ def test_a_closed_store_changes_nothing(store: Store, root: Path, change: Callab
 
 
 @pytest.mark.parametrize("has_reader", [False, True])
-def test_a_closed_store_gives_no_log(store: Store, has_reader: bool) -> None:
+def test_closed_store_returns_no_log(store: Store, has_reader: bool) -> None:
     if has_reader:
         read(store, "t", 1)
     store.close()
@@ -235,7 +233,7 @@ def test_a_closed_store_gives_no_log(store: Store, has_reader: bool) -> None:
 # ---------------------------------------------------------------- forks
 
 
-def test_a_forked_child_cannot_write_what_its_parent_writes_and_the_parent_goes_on(store: Store, root: Path) -> None:
+def test_forked_child_cannot_write_partition_of_its_parent(store: Store, root: Path) -> None:
     def hold() -> None:
         with store.writer("t", 0) as log:
             log.append(b"child")
@@ -256,7 +254,7 @@ def test_a_forked_child_cannot_write_what_its_parent_writes_and_the_parent_goes_
         assert not holder.got_it, "the child has given the parent's lock away"
 
 
-def test_a_childs_close_changes_nothing_of_the_parents(root: Path) -> None:
+def test_close_in_forked_child_does_not_affect_parent(root: Path) -> None:
     with open_store(root, background=True, clock=SystemClock(), flush="interval", flush_interval_ms=1) as store:
         store.create_topic("t", partitions=2)
         append(store, "t", [b"0"])
@@ -277,7 +275,7 @@ def test_a_childs_close_changes_nothing_of_the_parents(root: Path) -> None:
         assert read(again, "t") == [b"0", b"1"]
 
 
-def test_a_child_opens_the_store_for_itself(store: Store, root: Path) -> None:
+def test_forked_child_can_open_store_again(store: Store, root: Path) -> None:
     def use(report: Report) -> None:
         with open_store(root) as mine:
             assert read(mine, "t") == [b"0", b"1"]
@@ -293,7 +291,7 @@ def test_a_child_opens_the_store_for_itself(store: Store, root: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["topics", "maintenance"])
-def test_a_child_that_was_forked_in_the_middle_of_a_round_of_maintenance_does_not_hang(root: Path, where: str) -> None:
+def test_child_forked_during_maintenance_does_not_hang(root: Path, where: str) -> None:
     """Goal: the thread is not in the child, but the lock that it held is."""
     with open_store(root, background=True, clock=SystemClock()) as store:
         store.create_topic("t", partitions=1)
@@ -339,7 +337,7 @@ def live(report: Report) -> None:
         (names.TOPICS_LOCK, "writer"),
     ],
 )
-def test_a_child_keeps_no_lock_that_its_parent_has_let_go(store: Store, root: Path, lock: str, how: str) -> None:
+def test_child_keeps_no_lock_that_parent_released(store: Store, root: Path, lock: str, how: str) -> None:
     """A pool of workers lives long; it must not keep the store locked."""
     child = Child(live)
     try:
@@ -352,7 +350,7 @@ def test_a_child_keeps_no_lock_that_its_parent_has_let_go(store: Store, root: Pa
         child.wait()
 
 
-def test_a_child_that_was_forked_in_the_middle_of_a_change_does_not_keep_the_catalog_locked(root: Path) -> None:
+def test_child_forked_during_change_does_not_keep_catalog_locked(root: Path) -> None:
     children: list[Child] = []
 
     class Forking(QuickFiles):
@@ -377,7 +375,7 @@ def test_a_child_that_was_forked_in_the_middle_of_a_change_does_not_keep_the_cat
             child.wait()
 
 
-def test_a_topic_that_is_not_there_is_not_there_in_a_child_either(store: Store) -> None:
+def test_missing_topic_is_missing_in_forked_child(store: Store) -> None:
     def use(report: Report) -> None:
         with pytest.raises(TopicNotFound):
             store.describe_topic("nowhere")

@@ -25,7 +25,7 @@ def store(root: Path) -> Iterator[Store]:
 # ---------------------------------------------------------------- what is no store
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_file_is_not_a_store(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
 
@@ -37,7 +37,7 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names_there", [["notes.txt"], ["src", ".git"], [".hidden"], ["a-x"], ["seeklog-topics.bak"]])
-def test_a_directory_with_other_things_is_no_store_and_is_not_touched(tmp_path: Path, names_there: list[str]) -> None:
+def test_directory_with_other_files_is_refused_and_not_touched(tmp_path: Path, names_there: list[str]) -> None:
     for name in names_there:
         (tmp_path / name).mkdir()
     before = snapshot(tmp_path)
@@ -48,7 +48,7 @@ def test_a_directory_with_other_things_is_no_store_and_is_not_touched(tmp_path: 
     assert snapshot(tmp_path) == before
 
 
-def test_a_partitions_own_directory_is_no_store(store: Store, root: Path) -> None:
+def test_directory_of_partition_is_not_a_store(store: Store, root: Path) -> None:
     store.close()
     before = snapshot(root)
 
@@ -58,14 +58,14 @@ def test_a_partitions_own_directory_is_no_store(store: Store, root: Path) -> Non
     assert snapshot(root) == before
 
 
-def test_a_missing_path_is_no_store_for_a_reader_and_is_not_made(tmp_path: Path) -> None:
+def test_missing_path_is_refused_and_not_created_for_reader(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="there is no store"):
         open_store(tmp_path / "missing", read_only=True)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_directory_is_no_store_for_a_reader_but_becomes_one_for_a_writer(tmp_path: Path) -> None:
+def test_empty_directory_becomes_store_only_for_writer(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="has no topics"):
         open_store(tmp_path, read_only=True)
     assert list(tmp_path.iterdir()) == []
@@ -76,14 +76,14 @@ def test_an_empty_directory_is_no_store_for_a_reader_but_becomes_one_for_a_write
         assert store.topics() == []
 
 
-def test_missing_parents_are_made_for_a_writer(tmp_path: Path) -> None:
+def test_writer_creates_missing_parents(tmp_path: Path) -> None:
     with open_store(tmp_path / "a" / "b" / "c") as store:
         assert store.path == tmp_path / "a" / "b" / "c"
         assert store.topics() == []
 
 
 @pytest.mark.parametrize("left", [[names.TOPICS_LOCK], [names.TOPICS_LOCK, names.TOPICS + ".tmp"], [names.LOCK]])
-def test_what_a_crash_left_of_a_stores_creation_becomes_a_store(tmp_path: Path, left: list[str]) -> None:
+def test_interrupted_creation_of_store_is_completed(tmp_path: Path, left: list[str]) -> None:
     for name in left:
         (tmp_path / name).write_bytes(b"")
 
@@ -109,7 +109,7 @@ def test_what_a_crash_left_of_a_stores_creation_becomes_a_store(tmp_path: Path, 
 )
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("dangling", [False, True])
-def test_a_link_in_the_root_is_refused_and_what_it_points_to_is_not_touched(
+def test_link_in_root_is_refused_and_its_target_not_touched(
     store: Store, root: Path, name: str, read_only: bool, dangling: bool
 ) -> None:
     store.maintain()
@@ -133,7 +133,7 @@ def test_a_link_in_the_root_is_refused_and_what_it_points_to_is_not_touched(
 
 
 @pytest.mark.parametrize("name", [names.TOPICS_LOCK, names.LOCK, names.TOPICS + names.TEMPORARY])
-def test_a_link_in_the_place_of_a_lock_is_not_followed(store: Store, root: Path, name: str) -> None:
+def test_link_in_place_of_lock_is_not_followed(store: Store, root: Path, name: str) -> None:
     store.close()
     target = root.parent / "elsewhere"
     target.write_text("mine")
@@ -147,7 +147,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(store: Store, root: Path,
 
 
 @pytest.mark.parametrize("name", [f"{0:020d}.log", names.CHECKPOINT, names.LOCK])
-def test_a_link_in_a_partition_is_not_followed(store: Store, root: Path, name: str) -> None:
+def test_link_in_partition_is_not_followed(store: Store, root: Path, name: str) -> None:
     store.close()
     place, target = root / "payments-0" / name, root.parent / "elsewhere"
     place.rename(target)
@@ -163,7 +163,7 @@ def test_a_link_in_a_partition_is_not_followed(store: Store, root: Path, name: s
     assert target.read_bytes() == before
 
 
-def test_a_partition_that_becomes_a_link_while_the_store_is_open_is_refused(store: Store, root: Path) -> None:
+def test_partition_replaced_by_link_while_open_is_refused(store: Store, root: Path) -> None:
     store.close()
     with open_store(root) as again:
         (root / "payments-0").rename(root.parent / "elsewhere")
@@ -178,7 +178,7 @@ def test_a_partition_that_becomes_a_link_while_the_store_is_open_is_refused(stor
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_what_is_neither_file_nor_directory_is_refused(store: Store, root: Path, kind: str) -> None:
+def test_special_file_in_root_is_refused(store: Store, root: Path, kind: str) -> None:
     store.close()
     (root / names.TOPICS).unlink()
     if kind == "pipe":

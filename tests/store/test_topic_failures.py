@@ -40,9 +40,7 @@ def store(root: Path) -> Iterator[Store]:
 @pytest.mark.parametrize(
     ("error", "raised"), [(OSError(errno.ENOSPC, "full"), DiskFull), (OSError(errno.EIO, "broken"), NotAccessible)]
 )
-def test_a_topic_that_cannot_be_made_whole_is_not_there_at_all(
-    root: Path, error: OSError, raised: type[SeeklogError]
-) -> None:
+def test_topic_whose_creation_failed_does_not_exist(root: Path, error: OSError, raised: type[SeeklogError]) -> None:
     files = FailingFiles("make_directory", "orders-2", error=error)
     with open_store(root, files=files) as store:
         store.create_topic("payments", partitions=1)
@@ -58,7 +56,7 @@ def test_a_topic_that_cannot_be_made_whole_is_not_there_at_all(
         assert len(store.create_topic("orders", partitions=4).partitions) == 4
 
 
-def test_partitions_that_cannot_all_be_added_are_not_added_at_all(root: Path) -> None:
+def test_failed_addition_adds_no_partitions(root: Path) -> None:
     files = FailingFiles("make_directory", "orders-3", error=OSError(errno.ENOSPC, "full"))
     with open_store(root, files=files) as store:
         store.create_topic("orders", partitions=2)
@@ -74,7 +72,7 @@ def test_partitions_that_cannot_all_be_added_are_not_added_at_all(root: Path) ->
         assert read(store, "orders", 1) == [b"kept"]
 
 
-def test_a_creation_that_was_interrupted_can_be_tried_again(root: Path) -> None:
+def test_interrupted_creation_can_be_repeated(root: Path) -> None:
     """Ctrl-C in a notebook, or another process that died: the note in the catalog must not wait for a reopen."""
     files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
@@ -87,7 +85,7 @@ def test_a_creation_that_was_interrupted_can_be_tried_again(root: Path) -> None:
         assert len(store.create_topic("orders", partitions=4).partitions) == 4
 
 
-def test_a_growth_that_was_interrupted_can_be_tried_again(root: Path) -> None:
+def test_interrupted_addition_of_partitions_can_be_repeated(root: Path) -> None:
     files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         store.create_topic("orders", partitions=1)
@@ -124,7 +122,7 @@ class UnsyncedCatalog(QuickFiles):
 
 @pytest.mark.id("catalog-sync-fails")
 @pytest.mark.parametrize("grows", [False, True])
-def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_failed(root: Path, grows: bool) -> None:
+def test_topic_complete_on_disk_is_not_undone_after_failed_sync(root: Path, grows: bool) -> None:
     """Goal: an undo by the copy in memory would take directories away that the catalog on disk has, for good."""
     files = UnsyncedCatalog()
     with open_store(root) as store:
@@ -143,7 +141,7 @@ def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_fail
 
 
 @pytest.mark.parametrize("grows", [False, True])
-def test_what_was_interrupted_is_undone_by_the_next_open(root: Path, grows: bool) -> None:
+def test_interrupted_change_is_undone_by_next_open(root: Path, grows: bool) -> None:
     files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         if grows:
@@ -168,7 +166,7 @@ def test_what_was_interrupted_is_undone_by_the_next_open(root: Path, grows: bool
 # ---------------------------------------------------------------- two at a time
 
 
-def test_a_change_waits_for_anothers_and_then_tells_who_has_it(store: Store, root: Path) -> None:
+def test_change_waits_for_another_then_names_its_process(store: Store, root: Path) -> None:
     store.close()
     with open_store(root, clock=TickingClock(1.0)) as again, Holder(root / names.TOPICS_LOCK) as holder:
         before = snapshot(root)
@@ -181,7 +179,7 @@ def test_a_change_waits_for_anothers_and_then_tells_who_has_it(store: Store, roo
         again.create_topic("orders", partitions=1)
 
 
-def test_threads_and_stores_that_change_topics_at_once_all_succeed(root: Path) -> None:
+def test_concurrent_topic_changes_all_succeed(root: Path) -> None:
     # They wait for each other by the true clock.
     first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
     with first, second, ThreadPoolExecutor(4) as pool:
@@ -202,7 +200,7 @@ def test_threads_and_stores_that_change_topics_at_once_all_succeed(root: Path) -
         assert strangers(root) == []
 
 
-def test_of_many_that_make_one_topic_one_makes_it(root: Path) -> None:
+def test_of_many_concurrent_creations_one_succeeds(root: Path) -> None:
     # They wait for each other by the true clock.
     first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
     with first, second, ThreadPoolExecutor(4) as pool:
@@ -221,7 +219,7 @@ def test_of_many_that_make_one_topic_one_makes_it(root: Path) -> None:
         assert len(partition_directories(root)) == 1 + made.index(True)
 
 
-def test_a_creation_that_ends_at_its_last_write_leaves_no_directory_once_it_is_tried_again(
+def test_creation_interrupted_at_last_write_leaves_no_directory_after_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk was full: what was made in vain is not kept until the next open."""

@@ -36,7 +36,7 @@ def store(root: Path) -> Iterator[Store]:
 # ---------------------------------------------------------------- making
 
 
-def test_a_new_topic_has_empty_partitions_and_the_stores_configuration(root: Path) -> None:
+def test_new_topic_has_empty_partitions_and_configuration_of_store(root: Path) -> None:
     with open_store(root, retention_ms=5000) as store:
         made = store.create_topic("orders", partitions=3)
 
@@ -49,11 +49,11 @@ def test_a_new_topic_has_empty_partitions_and_the_stores_configuration(root: Pat
         assert dict(made.configured) == {}
 
 
-def test_a_topic_has_four_partitions_unless_told(store: Store) -> None:
+def test_topic_has_four_partitions_by_default(store: Store) -> None:
     assert len(store.create_topic("orders").partitions) == 4
 
 
-def test_a_topic_is_on_disk_as_a_broker_has_it(store: Store, root: Path) -> None:
+def test_topic_has_layout_of_broker_on_disk(store: Store, root: Path) -> None:
     topic_id = store.create_topic("orders", partitions=2).topic_id
 
     for number in range(2):
@@ -70,14 +70,14 @@ def _umask() -> int:
     return mask
 
 
-def test_two_topics_of_one_name_have_different_ids(store: Store) -> None:
+def test_recreated_topic_has_new_id(store: Store) -> None:
     first = store.describe_topic("payments").topic_id
     store.delete_topic("payments")
 
     assert store.create_topic("payments").topic_id != first
 
 
-def test_words_may_have_dots_or_underscores_and_numbers_may_be_text(store: Store) -> None:
+def test_settings_accept_dots_underscores_and_numbers_as_text(store: Store) -> None:
     config = {"retention_ms": "60000", "segment.bytes": 1000, "cleanup.policy": "compact", "flush.interval.ms": "5"}
     made = store.create_topic("orders", config=config)
 
@@ -90,7 +90,7 @@ def test_words_may_have_dots_or_underscores_and_numbers_may_be_text(store: Store
     }
 
 
-def test_what_was_made_is_there_after_a_reopen(store: Store, root: Path) -> None:
+def test_created_topics_exist_after_reopen(store: Store, root: Path) -> None:
     before = store.create_topic("orders", partitions=3, config={"segment.bytes": 1000})
     store.close()
 
@@ -99,7 +99,7 @@ def test_what_was_made_is_there_after_a_reopen(store: Store, root: Path) -> None
         assert again.topics() == ["orders", "payments"]
 
 
-def test_a_topic_that_is_there_is_not_made_again(store: Store, root: Path) -> None:
+def test_existing_topic_is_not_created_again(store: Store, root: Path) -> None:
     before = snapshot(root)
 
     with pytest.raises(TopicExists, match="'payments' exists"):
@@ -108,7 +108,7 @@ def test_a_topic_that_is_there_is_not_made_again(store: Store, root: Path) -> No
     assert snapshot(root) == before
 
 
-def test_a_topic_that_another_process_has_made_is_not_made_again(store: Store, root: Path) -> None:
+def test_topic_created_by_another_process_is_not_created_again(store: Store, root: Path) -> None:
     with open_store(root) as other:
         other.create_topic("orders", partitions=1)
         append(other, "orders", [b"theirs"])
@@ -118,7 +118,7 @@ def test_a_topic_that_another_process_has_made_is_not_made_again(store: Store, r
         assert read(store, "orders") == [b"theirs"]
 
 
-def test_a_directory_that_no_catalog_knows_is_not_made_a_topic_of(store: Store, root: Path) -> None:
+def test_topic_is_not_created_over_uncataloged_directory(store: Store, root: Path) -> None:
     """It may hold somebody's records: a broker that ran in between, or a copy that was put there."""
     (root / "orders-7").mkdir()
     (root / "orders-7" / "mine").write_text("keep")
@@ -134,7 +134,7 @@ COUNTS: list[Any] = [0, -1, -(2**63), 10_001, 2**31, 2**100, True, False, None, 
 
 
 @pytest.mark.parametrize("partitions", COUNTS, ids=repr)
-def test_a_count_of_partitions_that_cannot_be_is_refused(store: Store, root: Path, partitions: Any) -> None:
+def test_invalid_partition_count_is_refused(store: Store, root: Path, partitions: Any) -> None:
     before = snapshot(root)
 
     with pytest.raises(UsageError, match="1 to 10,000 partitions"):
@@ -179,9 +179,7 @@ BAD_WORDS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("config", "message"), BAD_WORDS, ids=lambda value: str(value)[:40])
-def test_a_configuration_that_cannot_be_is_refused_by_its_word(
-    store: Store, root: Path, config: dict[str, Any], message: str
-) -> None:
+def test_invalid_setting_is_refused_by_name(store: Store, root: Path, config: dict[str, Any], message: str) -> None:
     before = snapshot(root)
 
     with pytest.raises(InvalidConfig, match=message):
@@ -193,7 +191,7 @@ def test_a_configuration_that_cannot_be_is_refused_by_its_word(
     assert dict(store.describe_topic("payments").configured) == {"retention.ms": 1000}
 
 
-def test_an_unknown_word_is_refused_also_when_it_is_taken_back(store: Store, root: Path) -> None:
+def test_unknown_setting_is_refused_even_for_reset(store: Store, root: Path) -> None:
     before = snapshot(root)
 
     with pytest.raises(InvalidConfig, match=r"did you mean retention\.ms\?"):
@@ -205,18 +203,18 @@ def test_an_unknown_word_is_refused_also_when_it_is_taken_back(store: Store, roo
 # ---------------------------------------------------------------- asking
 
 
-def test_the_nearest_name_is_told(store: Store) -> None:
+def test_error_names_nearest_topic(store: Store) -> None:
     for call in (store.describe_topic, store.delete_topic, lambda name: store.alter_topic(name, {})):
         with pytest.raises(TopicNotFound, match="did you mean 'payments'"):
             call("paymens")
 
 
-def test_without_a_near_name_those_that_are_there_are_told(store: Store) -> None:
+def test_error_lists_topics_without_near_name(store: Store) -> None:
     with pytest.raises(TopicNotFound, match="it has payments"):
         store.describe_topic("zzz")
 
 
-def test_of_many_topics_only_some_are_told(root: Path) -> None:
+def test_error_lists_only_some_of_many_topics(root: Path) -> None:
     with open_store(root) as store:
         for number in range(10):
             store.create_topic(f"topic{number}", partitions=1)
@@ -225,25 +223,25 @@ def test_of_many_topics_only_some_are_told(root: Path) -> None:
             store.describe_topic("zzz")
 
 
-def test_an_empty_store_says_that_it_has_none(root: Path) -> None:
+def test_error_of_empty_store_says_it_has_no_topics(root: Path) -> None:
     with open_store(root) as store, pytest.raises(TopicNotFound, match="it has none yet"):
         store.log("payments", 0)
 
 
 @pytest.mark.parametrize("partition", [-1, 2, 2**31, None, "0"])
-def test_a_partition_that_is_not_there_is_refused_with_those_that_are(store: Store, partition: Any) -> None:
+def test_missing_partition_is_refused_with_list_of_existing_ones(store: Store, partition: Any) -> None:
     with pytest.raises(TopicNotFound, match=r"only 0, 1$"):
         store.log("payments", partition)
 
 
-def test_of_many_partitions_only_some_are_told(store: Store) -> None:
+def test_error_lists_only_some_of_many_partitions(store: Store) -> None:
     store.add_partitions("payments", partitions=20)
 
     with pytest.raises(TopicNotFound, match=r"only 0, .*, 11, \.\.\.$"):
         store.log("payments", 20)
 
 
-def test_topics_are_told_in_order_and_internal_ones_only_when_asked_for(store: Store) -> None:
+def test_topics_are_sorted_and_internal_ones_listed_on_request(store: Store) -> None:
     for name in ("zoo", "__secret", "Alpha", "alpha"):
         store.create_topic(name, partitions=1)
     with store.consumer(group="group") as consumer:
@@ -253,7 +251,7 @@ def test_topics_are_told_in_order_and_internal_ones_only_when_asked_for(store: S
     assert store.topics(internal=True) == ["Alpha", "__consumer_offsets", "__secret", "alpha", "payments", "zoo"]
 
 
-def test_a_description_tells_sizes_and_offsets(store: Store) -> None:
+def test_description_has_sizes_and_offsets(store: Store) -> None:
     append(store, "payments", [b"x"] * 3, partition=1)
     with store.writer("payments", 1) as log:
         log.delete_before(2)
@@ -271,7 +269,7 @@ def test_a_description_tells_sizes_and_offsets(store: Store) -> None:
 # ---------------------------------------------------------------- changing
 
 
-def test_words_are_set_and_taken_back(store: Store) -> None:
+def test_settings_are_changed_and_reset(store: Store) -> None:
     altered = store.alter_topic("payments", {"segment.bytes": 500, "retention_ms": 7})
     assert (altered.config.segment_bytes, altered.config.retention_ms) == (500, 7)
     assert dict(altered.configured) == {"retention.ms": 7, "segment.bytes": 500}
@@ -281,13 +279,13 @@ def test_words_are_set_and_taken_back(store: Store) -> None:
     assert altered.config.segment_bytes == LogConfig().segment_bytes
 
 
-def test_no_words_change_nothing(store: Store) -> None:
+def test_alter_without_settings_changes_nothing(store: Store) -> None:
     before = store.describe_topic("payments")
 
     assert store.alter_topic("payments", {}) == before
 
 
-def test_partitions_are_added_behind_the_others(store: Store) -> None:
+def test_partitions_are_added_after_existing_ones(store: Store) -> None:
     grown = store.add_partitions("payments", partitions=5)
 
     assert [each.partition for each in grown.partitions] == [0, 1, 2, 3, 4]
@@ -297,7 +295,7 @@ def test_partitions_are_added_behind_the_others(store: Store) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_topic_never_gets_fewer_partitions(store: Store, root: Path, partitions: int) -> None:
+def test_topic_never_gets_fewer_partitions(store: Store, root: Path, partitions: int) -> None:
     before = snapshot(root)
 
     with pytest.raises(UsageError, match="can only be added"):
@@ -306,7 +304,7 @@ def test_a_topic_never_gets_fewer_partitions(store: Store, root: Path, partition
     assert snapshot(root) == before
 
 
-def test_partitions_are_not_added_over_directories_that_are_there(store: Store, root: Path) -> None:
+def test_partitions_are_not_added_over_existing_directories(store: Store, root: Path) -> None:
     """A broker may have added the partition in between; its records are not this call's to take or to remove."""
     with open_log(root / "payments-2") as log:
         fill(log, 5)
@@ -326,7 +324,7 @@ def test_partitions_are_not_added_over_directories_that_are_there(store: Store, 
         lambda store: store.delete_topic("orders"),
     ],
 )
-def test_a_topic_that_is_not_there_is_not_changed(store: Store, root: Path, change: Callable[[Store], object]) -> None:
+def test_missing_topic_is_not_changed(store: Store, root: Path, change: Callable[[Store], object]) -> None:
     before = snapshot(root)
 
     with pytest.raises(TopicNotFound):
@@ -338,7 +336,7 @@ def test_a_topic_that_is_not_there_is_not_changed(store: Store, root: Path, chan
 # ---------------------------------------------------------------- taking away
 
 
-def test_a_deleted_topic_leaves_nothing(store: Store, root: Path) -> None:
+def test_deleted_topic_leaves_no_files(store: Store, root: Path) -> None:
     store.create_topic("orders", partitions=1)
     store.delete_topic("payments")
 
@@ -350,7 +348,7 @@ def test_a_deleted_topic_leaves_nothing(store: Store, root: Path) -> None:
             call("payments")
 
 
-def test_a_topic_made_anew_is_empty(store: Store) -> None:
+def test_recreated_topic_is_empty(store: Store) -> None:
     store.delete_topic("payments")
     store.create_topic("payments", partitions=2)
 
@@ -359,7 +357,7 @@ def test_a_topic_made_anew_is_empty(store: Store) -> None:
     assert read(store, "payments") == [b"new"]
 
 
-def test_a_topic_that_another_process_writes_is_not_deleted_and_stays_whole(root: Path) -> None:
+def test_topic_written_by_another_process_is_not_deleted(root: Path) -> None:
     with open_store(root) as store:
         store.create_topic("payments", partitions=3)
         append(store, "payments", [b"kept"])
@@ -374,7 +372,7 @@ def test_a_topic_that_another_process_writes_is_not_deleted_and_stays_whole(root
 
 
 @pytest.mark.parametrize("by", ["the next change", "the next open"])
-def test_a_deletion_that_was_interrupted_is_finished(root: Path, by: str) -> None:
+def test_interrupted_deletion_is_finished(root: Path, by: str) -> None:
     files = FailingFiles("rename", "/payments-1.", error=KeyboardInterrupt())
     store = open_store(root, files=files)
     store.create_topic("payments", partitions=3)
@@ -403,7 +401,7 @@ def test_a_deletion_that_was_interrupted_is_finished(root: Path, by: str) -> Non
     store.close()
 
 
-def test_deleted_directories_that_cannot_be_emptied_are_left_for_the_next_open(root: Path) -> None:
+def test_undeletable_directories_are_left_for_next_open(root: Path) -> None:
     files = FailingFiles("remove_directory", error=errno.EBUSY)
     files.fails = True
     with open_store(root, files=files) as store:
@@ -420,7 +418,7 @@ def test_deleted_directories_that_cannot_be_emptied_are_left_for_the_next_open(r
 # ---------------------------------------------------------------- read-only
 
 
-def test_a_store_that_is_open_read_only_changes_nothing(store: Store, root: Path) -> None:
+def test_read_only_store_changes_nothing(store: Store, root: Path) -> None:
     store.close()
     before = snapshot(root)
     with open_store(root, read_only=True) as reader:
@@ -442,7 +440,7 @@ def test_a_store_that_is_open_read_only_changes_nothing(store: Store, root: Path
     assert snapshot(root) == before
 
 
-def test_a_read_only_store_sees_what_a_writer_beside_it_does(store: Store, root: Path) -> None:
+def test_read_only_store_sees_changes_of_writer(store: Store, root: Path) -> None:
     with open_store(root, read_only=True) as reader:
         append(store, "payments", [b"2"])
         assert read(reader, "payments") == [b"0", b"1", b"2"]
@@ -455,7 +453,7 @@ def test_a_read_only_store_sees_what_a_writer_beside_it_does(store: Store, root:
         assert reader.topics() == ["payments"]
 
 
-def test_a_read_only_store_takes_no_topic_that_is_just_being_made_for_a_brokers(store: Store, root: Path) -> None:
+def test_read_only_store_ignores_topic_being_created(store: Store, root: Path) -> None:
     class Meanwhile(QuickFiles):
         """A disk on which another process begins to make a topic between a look at the catalog and one at the root."""
 

@@ -388,5 +388,5 @@ class TopicsMachine(RuleBasedStateMachine):
         )
 
 
-def test_topics_are_what_the_model_says_they_are() -> None:
+def test_topics_match_model() -> None:
     run_state_machine_as_test(TopicsMachine, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS))
