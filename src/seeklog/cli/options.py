@@ -51,8 +51,8 @@ def together(argument: str, make: Callable[..., Any], *options: Decorator) -> De
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*arguments: Any, **values: Any) -> Any:
-            made = make(**{name: values.pop(name) for name in taken})
-            return function(*arguments, **{argument: made}, **values)
+            value = make(**{name: values.pop(name) for name in taken})
+            return function(*arguments, **{argument: value}, **values)
 
         command: Callable[..., Any] = call
         for option in reversed(options):

@@ -91,12 +91,12 @@ ranges = options.together(
 
 def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
     """Return the wanted partitions of a topic; all of them if none is named."""
-    there = store.topic(topic).partitions
-    numbers = sorted(set(wanted)) or list(there)
+    existing = store.topic(topic).partitions
+    numbers = sorted(set(wanted)) or list(existing)
     for number in numbers:
-        if number not in there:
+        if number not in existing:
             # With several data directories a broker keeps only some partitions here.
-            known = ", ".join(map(str, there[:12])) + (", …" if len(there) > 12 else "")
+            known = ", ".join(map(str, existing[:12])) + (", …" if len(existing) > 12 else "")
             raise TopicNotFound(f"topic {topic!r} has no partition {number}; its partitions: {known}")
     return numbers
 
@@ -109,8 +109,8 @@ def partitions_of(
         chosen = [topic]
     else:
         hidden = names.INTERNAL_TOPICS - set(internal)
-        there = [name for name in store.topics(internal=True) if name not in hidden]
-        chosen = [name for name in there if wants is None or wants(store.topic(name).config)]
+        existing = [name for name in store.topics(internal=True) if name not in hidden]
+        chosen = [name for name in existing if wants is None or wants(store.topic(name).config)]
     return [TopicPartition(name, number) for name in chosen for number in store.topic(name).partitions]
 
 

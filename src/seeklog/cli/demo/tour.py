@@ -123,17 +123,18 @@ class Tour:
                 with store.writer(PAYMENTS, partition) as log:
                     cut += log.recovery.cut_bytes
             took = time.perf_counter() - began
-            there = store.describe_topic(PAYMENTS).record_count
+            recovered = store.describe_topic(PAYMENTS).record_count
             absent = payments.missing(store, self.records)
             self._say(
                 f"Reopened in {amounts.span(took)}. The {cut:,} bytes of the torn batch were cut off and quarantined."
             )
-            if there < acknowledged:
-                raise DemoFailed(f"{acknowledged:,} payments were acknowledged, but only {there:,} were recovered")
+            if recovered < acknowledged:
+                raise DemoFailed(f"{acknowledged:,} payments were acknowledged, but only {recovered:,} were recovered")
             if cut != written:
                 raise DemoFailed(f"the torn batch had {written:,} bytes, but recovery cut {cut:,}")
             self._say(
-                f"All {there:,} acknowledged payments were recovered. Now the other {len(absent):,} are appended."
+                f"{recovered:,} payments were recovered, among them all that were acknowledged. The other",
+                f"{len(absent):,} are appended now.",
             )
             self._append_shown(store, absent)
             if store.describe_topic(PAYMENTS).record_count != self.count:

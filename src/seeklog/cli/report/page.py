@@ -202,14 +202,17 @@ def _maps(topic: TopicFacts, *, is_checked: bool, utc: bool) -> Markup:
         notes.append(
             f"{len(topic.partitions) - MAX_LANES} more partitions are not drawn; the plots below include them."
         )
-    if any(segment_map.is_crowded(each.segments, max_bytes=max_bytes) for each in drawn):
+    if any(segment_map.is_crowded(partition.segments, max_bytes=max_bytes) for partition in drawn):
         notes.append("Small neighbouring segments are drawn as one.")
     if not is_checked:
         notes.append("Checksums were not verified.")
     return tag(
         "div",
         tag("h3", "Segments, to scale in bytes"),
-        [[_lane_name(each), segment_map.draw(each, max_bytes=max_bytes, utc=utc), _findings(each)] for each in drawn],
+        [
+            [_lane_name(partition), segment_map.draw(partition, max_bytes=max_bytes, utc=utc), _findings(partition)]
+            for partition in drawn
+        ],
         tag("div", [tag("span", tag("i", class_=kind), name) for kind, name in _LEGEND], class_="legend"),
         [tag("p", note, class_="caption") for note in notes],
         class_="card",
@@ -278,11 +281,11 @@ def _throughput(topic: TopicFacts, *, utc: bool) -> list[Markup]:
         return [_card("records-over-time", "Throughput", "The records have no timestamps.")]
     step, peak = "All records have the same time.", ""
     if len(found.bins) > 1:
-        busiest = max(found.bins, key=lambda each: each.records)
+        busiest = max(found.bins, key=lambda part: part.records)
         step = f"Each bar is {amounts.span(found.width_ms / 1000)}."
         peak = f" Peak: {busiest.records:,} from {amounts.moment(busiest.start_ms, utc=utc)}."
     strays = f" {found.outside:,} records with far earlier or later times are not drawn." if found.outside else ""
-    size = amounts.size(sum(each.size for each in found.bins))
+    size = amounts.size(sum(part.size for part in found.bins))
     title = "Bytes over time, as stored" if topic.is_sampled else "Bytes over time (keys and values)"
     records, sizes = (charts.over_time(found, of_bytes=of_bytes, utc=utc) for of_bytes in (False, True))
     return [

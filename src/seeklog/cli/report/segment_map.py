@@ -91,21 +91,21 @@ def _groups(segments: Sequence[SegmentFacts], scale: float) -> list[tuple[int, i
 
 def _bar(segments: Sequence[SegmentFacts], start: float, end: float, *, utc: bool) -> Markup:
     first, last = segments[0], segments[-1]
-    state = "active" if last.is_active else "sealed" if all(each.is_sealed for each in segments) else "not sealed"
-    size = sum(each.size for each in segments)
-    records, batches = sum(each.records for each in segments), sum(each.batches for each in segments)
+    state = "active" if last.is_active else "sealed" if all(segment.is_sealed for segment in segments) else "not sealed"
+    size = sum(segment.size for segment in segments)
+    records, batches = sum(segment.records for segment in segments), sum(segment.batches for segment in segments)
     lines = [
         f"{f'segment {first.base_offset}' if len(segments) == 1 else f'{len(segments)} segments'} ({state})",
         f"offsets {first.base_offset:,} to {last.next_offset - 1:,}" if size else "empty",
         f"{records:,} records in {batches:,} batches, {amounts.size(size)}",
-        f"{sum(each.index_entries for each in segments):,} index entries",
+        f"{sum(segment.index_entries for segment in segments):,} index entries",
     ]
-    if times := union(each.times for each in segments):
+    if times := union(segment.times for segment in segments):
         lines.append(" to ".join(str(amounts.moment(time, utc=utc)) for time in times))
-    damages = [position for each in segments for position in each.damage]
+    damages = [position for segment in segments for position in segment.damage]
     lines += [f"damage at byte {at:,}" if at >= 0 else "a damaged side file" for at in damages[:MAX_DAMAGES]]
-    is_damaged = damages or any(each.problem for each in segments)
-    kinds = ["bar", *([state] if state != "not sealed" else []), *(["hurt"] if is_damaged else [])]
+    is_damaged = damages or any(segment.problem for segment in segments)
+    kinds = ["bar", *([state] if state != "not sealed" else []), *(["damaged"] if is_damaged else [])]
     return tag(
         "rect",
         tag("title", safe(lines, between="\n")),

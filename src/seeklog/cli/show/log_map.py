@@ -90,14 +90,15 @@ class Scale:
         self._by_offsets = by_offsets
         self._segments = portrait.segments
         weights = [
-            max(0, each.next_offset - each.base_offset if by_offsets else each.size_bytes) for each in self._segments
+            max(0, segment.next_offset - segment.base_offset if by_offsets else segment.size_bytes)
+            for segment in self._segments
         ]
         self.spans = _share(weights, width - 1, minimum=2)
         """The cells of each segment, including its left border."""
         self.is_crowded = any(len(span) < MIN_BOX for span in self.spans)
         if self.is_crowded:
             # No room for borders between segments: one box, with a mark at the start of each segment.
-            self.spans = [range(each.start + 1, each.stop + 1) for each in _share(weights, width - 2, minimum=0)]
+            self.spans = [range(span.start + 1, span.stop + 1) for span in _share(weights, width - 2, minimum=0)]
 
     def inner(self, number: int) -> range:
         """Return the cells between the borders of a segment's box."""
@@ -123,7 +124,7 @@ class Scale:
 
     def at_offset(self, offset: int) -> int:
         """Return the cell of an offset; it is a border if the offset starts a segment or ends the log."""
-        number = max(0, bisect_right(self._segments, offset, key=lambda each: each.base_offset) - 1)
+        number = max(0, bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1)
         segment = self._segments[number]
         if offset <= segment.base_offset:
             return max(0, self.spans[number].start - self.is_crowded)
@@ -167,7 +168,7 @@ _BORDER: Final[tuple[str, Style]] = ("│", "dim")
 
 
 def _known_times(portrait: Portrait) -> list[int]:
-    times = [time for each in portrait.segments for time in (each.first_timestamp_ms, each.max_timestamp_ms)]
+    times = [time for segment in portrait.segments for time in (segment.first_timestamp_ms, segment.max_timestamp_ms)]
     return [time for time in times if time is not None and time >= 0]
 
 
@@ -351,11 +352,11 @@ def _quarantined(portrait: Portrait, width: int) -> Iterator[Line]:
 def _legend(portrait: Portrait, width: int) -> Iterator[Line]:
     segments = portrait.segments
     kinds: Iterable[tuple[str, Style, bool]] = (
-        (f"{_SEALED} sealed", "sealed", any(not each.is_active and not each.clean_offset for each in segments)),
-        (f"{_COMPACTED} compacted", "compacted", any(each.clean_offset for each in segments)),
+        (f"{_SEALED} sealed", "sealed", any(not part.is_active and not part.clean_offset for part in segments)),
+        (f"{_COMPACTED} compacted", "compacted", any(part.clean_offset for part in segments)),
         (f"{_ACTIVE} active", "active", True),
-        (f"{_DELETED} deleted", "dim", any(each.base_offset < portrait.log_start_offset for each in segments)),
-        (f"{_DAMAGED} damaged", "damage", any(each.severity is Severity.ERROR for each in portrait.findings)),
+        (f"{_DELETED} deleted", "dim", any(part.base_offset < portrait.log_start_offset for part in segments)),
+        (f"{_DAMAGED} damaged", "damage", any(finding.severity is Severity.ERROR for finding in portrait.findings)),
         ("· index", "plain", True),
     )
     line: Line = []

@@ -72,7 +72,7 @@ def _listed(store: Store, utc: bool) -> Iterator[dict[str, Any]]:
             "members": len(described.members),
             "topics": sorted({partition.topic for partition in described.committed}),
             "partitions": len(described.committed),
-            "lag": sum(each.lag for each in store.lag(name)),
+            "lag": sum(part.lag for part in store.lag(name)),
             "committed_at": amounts.moment(max(commits, default=None), utc=utc),
         }
 
@@ -129,15 +129,15 @@ def lag(terminal: Terminal, directory: str, group: str | None) -> None:
         rows: list[dict[str, Any]] = [
             {
                 "group": name,
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed": each.committed,
-                "end": each.high_watermark,
-                "lag": each.lag,
-                "member": each.member_id,
+                "topic": part.topic,
+                "partition": part.partition,
+                "committed": part.committed,
+                "end": part.high_watermark,
+                "lag": part.lag,
+                "member": part.member_id,
             }
             for name in (store.groups() if group is None else [group])
-            for each in store.lag(name)
+            for part in store.lag(name)
         ]
     write_rows(terminal, BEHIND, rows)
     behind = sum(row["lag"] for row in rows)

@@ -68,14 +68,14 @@ def handover(
     if to_kafka == from_kafka:
         raise UsageError("pass either --to-kafka or --from-kafka")
     check_can_be_written(directory)
-    others: tuple[str, ...]
+    excluded: tuple[str, ...]
     if from_kafka:
-        way, others = "--from-kafka", ("into", *OF_INTO, *OF_NEW, "listener")
+        way, excluded = "--from-kafka", ("into", *OF_INTO, *OF_NEW, "listener")
     elif given["into"] is not None:
-        way, others = "--into", OF_NEW
+        way, excluded = "--into", OF_NEW
     else:
-        way, others = "--to-kafka without --into", OF_INTO
-    for name in others:
+        way, excluded = "--to-kafka without --into", OF_INTO
+    for name in excluded:
         if given[name] is not None:
             raise UsageError(f"--{name.replace('_', '-')} does not apply to {way}; leave it out")
     run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(settings)), consent)

@@ -47,8 +47,8 @@ def info(
     if partition is not None:
         numbers = sorted(target.location.partition for target in targets if target.location.partition is not None)
         if targets and partition not in numbers:
-            there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-            raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; its partitions: {there}")
+            known = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; its partitions: {known}")
         targets = [target for target in targets if target.location.partition == partition]
     if as_map:
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=terminal.utc)

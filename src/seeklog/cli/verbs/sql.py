@@ -45,14 +45,14 @@ def sql(terminal: Terminal, directory: str, query: str, topics: tuple[str, ...],
 
     ranges.check(utc=terminal.utc)
     with open_to_read(directory) as store:
-        there = store.topics(internal=True)
+        existing = store.topics(internal=True)
         for topic in topics:
-            if topic not in there:
+            if topic not in existing:
                 store.describe_topic(topic)  # raises TopicNotFound with a suggestion
                 raise TopicNotFound(f"there is no topic {topic!r} in {directory}")
         tables = {
             topic: TopicDataset(topic, partial(ranges.find, store, topic, utc=terminal.utc))
-            for topic in topics or there
+            for topic in topics or existing
         }
         with query_rows(duckdb, query, tables, utc=terminal.utc) as (found, rows):
             columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]

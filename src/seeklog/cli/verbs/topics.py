@@ -86,8 +86,8 @@ def _listed_row(store: Store, directory: str, name: str, utc: bool, damages: lis
     firsts: list[Any] = []
     lasts: list[Any] = []
     try:
-        for each in description.partitions:
-            log = store.log(name, each.partition)
+        for partition in description.partitions:
+            log = store.log(name, partition.partition)
             firsts += [record.timestamp_ms for record in itertools.islice(log.scan(), 1)]
             lasts += [record.timestamp_ms for record in itertools.islice(log.scan_reverse(), 1)]
     except CorruptionError as error:

@@ -165,8 +165,8 @@ def _summary(targets: list[Target], inspections: list[Inspection], rows: list[di
     done = (
         amounts.counted(len(targets), "partition"),
         amounts.counted(len(inspections), "segment"),
-        amounts.counted(sum(each.batch_count for each in inspections), "batch", "batches"),
-        amounts.counted(sum(each.record_count for each in inspections), "record"),
+        amounts.counted(sum(inspection.batch_count for inspection in inspections), "batch", "batches"),
+        amounts.counted(sum(inspection.record_count for inspection in inspections), "record"),
     )
     rate = f", {amounts.size(size / seconds)}/s" if size and seconds > 0.01 else ""
     return f"checked {', '.join(done)}, {amounts.size(size)} in {amounts.span(seconds)}{rate}: {found or 'no damage'}"
