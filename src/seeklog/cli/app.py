@@ -17,7 +17,7 @@ from seeklog.cli import completing, settings
 from seeklog.cli.catalogue import GROUPS, VERBS
 from seeklog.cli.exits import Exit, Interrupted, exit_code, line
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.show.terminal import Terminal, set_option
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
@@ -64,12 +64,10 @@ class Verb(click.Command):
 
 
 def _shared_options() -> list[click.Parameter]:
-    def set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value and isinstance(ctx.obj, Terminal):
-            setattr(ctx.obj, str(param.name), True)
-
     return [
-        click.Option([*spelt, name], is_flag=True, expose_value=False, is_eager=True, callback=set_flag, help=help_line)
+        click.Option(
+            [*spelt, name], is_flag=True, expose_value=False, is_eager=True, callback=set_option, help=help_line
+        )
         for spelt, name, help_line in (
             (("-q", "--quiet"), "is_quiet", "Print errors only."),
             (("-v", "--verbose"), "is_verbose", "Print details and tracebacks."),

@@ -13,7 +13,7 @@ import click
 
 from seeklog.cli import completing, settings
 from seeklog.cli.show.rows import FORMATS
-from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.show.terminal import Terminal, set_option
 from seeklog.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -33,13 +33,7 @@ partitions = click.option(
 )
 
 
-def _set_on_terminal(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Pass an option for the output to the `Terminal` instead of the command."""
-    if value and isinstance(ctx.obj, Terminal):
-        setattr(ctx.obj, str(param.name), value)
-
-
-terminal_option = functools.partial(click.option, expose_value=False, callback=_set_on_terminal)
+terminal_option = functools.partial(click.option, expose_value=False, callback=set_option)
 utc = terminal_option("--utc", is_flag=True, default=settings.utc, help="Use UTC instead of local time.")
 dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be done, and change nothing.")
 

@@ -6,11 +6,15 @@ import logging
 import os
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from seeklog.cli.exits import Declined, in_a_line
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.progress import Progress
 from seeklog.errors import UsageError
+
+if TYPE_CHECKING:
+    import click
 
 
 class Terminal:
@@ -108,6 +112,12 @@ class Terminal:
     def log_handler(self) -> logging.Handler:
         """Return a handler that prints each warning of the engine as one line."""
         return _WarningHandler(self)
+
+
+def set_option(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Pass an option for the output to the `Terminal` instead of the command."""
+    if value and isinstance(context.obj, Terminal):
+        setattr(context.obj, str(parameter.name), value)
 
 
 class _WarningHandler(logging.Handler):
