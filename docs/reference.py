@@ -83,7 +83,7 @@ _EXITS = {
     Exit.USAGE: "invalid command line; nothing was done",
     Exit.DAMAGE: "damage found",
     Exit.NOT_FOUND: "no such store, topic, group, key or offset",
-    Exit.LOCKED: "another process holds the lock",
+    Exit.LOCKED: "the log or the group is in use by another process",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
     Exit.PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }

@@ -181,7 +181,7 @@ def _summary(removals: Mapping[TopicPartition, Removal]) -> str:
 @options.consent
 @options.rows
 def compact(terminal: Terminal, directory: str, topic: str | None, buffer_bytes: int, consent: Consent) -> None:
-    """Compact a topic, or all topics with cleanup.policy compact: keep only the latest record of each key.
+    """Compact a topic, or all topics whose cleanup.policy includes compact: keep only the latest record of each key.
 
     Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much was
     not compacted yet, and whether compaction is due by min.cleanable.dirty.ratio. A process that has the store open
