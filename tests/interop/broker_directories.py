@@ -1,6 +1,6 @@
-"""Data directories that real Kafka brokers wrote, and what they told their clients of them.
+"""Data directories written by real Kafka brokers, and what clients read from those brokers.
 
-`make_broker_golden.py` says how they were made and what is in them.
+`make_broker_golden.py` describes their content and creates them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seeklog import Log, LogConfig, LogReader
 
 GOLDEN = Path(__file__).parent / "golden" / "broker"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
-LONGEST = 100  # make_broker_golden.py tells longer keys and values by their digest
+LONGEST = 100  # make_broker_golden.py stores a digest of longer keys and values
 
 
 @cache
@@ -30,14 +30,14 @@ PARTITIONS = [(name, partition) for name in NAMES for partition in description(n
 
 
 def unpack(root: Path) -> None:
-    """Put every directory under its name into `root`."""
+    """Unpack every directory into `root`."""
     for name in NAMES:
         with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
             archive.extractall(root, filter="data")
 
 
 def open_log(path: Path, *, index_interval_bytes: int = 300) -> Log:
-    # The broker's own settings for these topics; retention would find the records years old.
+    # The broker's settings for these topics, without retention, as the records are years old.
     config = LogConfig(segment_bytes=12_000, index_interval_bytes=index_interval_bytes, retention_ms=-1, flush="os")
     return Log(path, config=config, background=False)
 
@@ -55,7 +55,7 @@ def told(data: bytes | None, *, whole: bool) -> Any:
 
 
 def rows(records: Any, partition: str) -> list[list[Any]]:
-    """Return records as the description has them, without the kind of their timestamps."""
+    """Return records in the form of the description, without timestamp types."""
     whole = partition.startswith("__")
     return [
         [

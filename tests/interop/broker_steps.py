@@ -1,13 +1,13 @@
-"""What a broker that runs does to the files of a partition, one file operation at a time, without seeklog's code.
+"""The file operations of a running broker on a partition, one at a time, without seeklog's code.
 
-    append      batches behind the last one; the indexes of the active segment have their preallocated size
-    roll        trims those indexes, and makes the next segment with new ones
+    append      adds batches; the indexes of the active segment have their preallocated size
+    roll        trims those indexes, and creates the next segment with new ones
     clean       Kafka's Cleaner and UnifiedLog.replaceSegments: A.log.cleaned -> A.log.swap, then A and B -> .deleted,
-                then A.log.swap -> A.log, the indexes after each log; `file.delete.delay.ms` later the .deleted go
-    delete      whole segments below a new start: -> .deleted, then gone
-    truncate    cuts the end, as a broker does that becomes a follower
+                then A.log.swap -> A.log, the indexes after each log; `file.delete.delay.ms` later .deleted is removed
+    delete      renames whole segments below a new start to .deleted, then removes them
+    truncate    cuts the end, as a broker that becomes a follower
 
-`clean` and `delete` yield after each operation: what a reader finds there is what it must cope with.
+`clean` and `delete` yield after each operation, as a reader may open the files in each of these states.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from interop.test_broker_directory import BrokerSegment, Row, encode_batch, encode_snapshot
 
 ENTRY_SIZES: Final = {".index": 8, ".timeindex": 12}
-# A broker's default, `segment.index.bytes`, and what most tests need of it.
+# A broker's default for `segment.index.bytes`, and a smaller value that most tests use.
 PREALLOCATED: Final = 10_485_760
 LITTLE: Final = 4096
 EPOCHS: Final = "leader-epoch-checkpoint"
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 @dataclass
 class BrokerPartition:
-    """One partition of a running broker: its directory, and what is in it."""
+    """A partition of a running broker: its directory and records."""
 
     directory: Path
     leader_epoch: int = 0
@@ -96,7 +96,7 @@ class BrokerPartition:
 
     @classmethod
     def take_over(cls, directory: Path, rows: Iterable[Row], *, leader_epoch: int, start: int = 0) -> BrokerPartition:
-        """Begin where another one stopped whose records these are: a new leader notes its epoch at once."""
+        """Continue the partition of another broker: a new leader writes its epoch at once."""
         partition = cls(directory, leader_epoch=leader_epoch, start=start)
         by_offset = {row.offset: row for row in rows}
         for path in sorted(directory.glob("*.log")):
@@ -117,13 +117,13 @@ class BrokerPartition:
     # ------------------------------------------------------------ growing
 
     def lead(self) -> None:
-        """Note the epoch, as a broker does that becomes the leader."""
+        """Write the epoch, as a broker that becomes the leader."""
         if not self.epochs or self.epochs[-1][0] < self.leader_epoch:
             self.epochs.append((self.leader_epoch, self.next_offset))
             self._write_epochs()
 
     def append(self, counts: Iterable[int] = (3,), *, keys: int = 10, each_lives: int = 8) -> None:
-        """Append a batch for each count, with so many different keys; each so manyth key comes once and stays."""
+        """Append a batch of each count; every nth key occurs once, so that compaction keeps its record."""
         for count in counts:
             rows = tuple(row_of(self.next_offset + n, keys, each_lives) for n in range(count))
             raw = encode_batch(list(rows), leader_epoch=self.leader_epoch)
@@ -145,7 +145,7 @@ class BrokerPartition:
         self._write_indexes(base_offset, preallocated=True)
 
     def _write_indexes(self, base_offset: int, *, preallocated: bool, suffix: str = "") -> None:
-        """Write the entries in place and set the size, as a mapped file of a broker has them."""
+        """Write the entries in place and set the preallocated size, as in a mapped file of a broker."""
         segment = as_segment(base_offset, self.segments[base_offset])
         if not preallocated and self.segments[base_offset]:
             segment.add_time_entry()
@@ -169,7 +169,7 @@ class BrokerPartition:
     # ------------------------------------------------------------ what takes records away
 
     def clean(self, *bases: int) -> Iterator[str]:
-        """Compact closed segments into the first one of them; the newest record of each key stays."""
+        """Compact closed segments into the first of them, keeping the latest record of each key."""
         latest = {
             row.key: row.offset for base in self.bases[:-1] for batch in self.segments[base] for row in batch.rows
         }
@@ -198,7 +198,7 @@ class BrokerPartition:
         yield from self._remove_deleted(old)
 
     def delete(self, start: int) -> Iterator[str]:
-        """Raise the start. Segments wholly below it go, from the first on; the last one is rolled first."""
+        """Raise the log start offset and delete the segments below it, after a roll if that includes the last one."""
         self.start = start
         if start == self.next_offset and self.segments[self.active]:
             self.roll()
@@ -218,7 +218,7 @@ class BrokerPartition:
                 yield f"{base}{suffix} is gone"
 
     def truncate(self, offset: int) -> None:
-        """Cut every batch that ends at or behind an offset, and the epochs that began there."""
+        """Cut every batch that ends at or after an offset, and the epochs that started there."""
         for base in self.bases:
             if base >= offset and base != self.bases[0]:
                 for path in self.directory.glob(f"{base:020d}.*"):
@@ -237,14 +237,14 @@ class BrokerPartition:
     # ------------------------------------------------------------ ending
 
     def stop(self, root: Path, *, clean: bool) -> None:
-        """Leave the directory, and the lines of the root, as a broker does that is shut down, or killed."""
+        """Leave the directory and the checkpoints of the root as after a shutdown or a kill."""
         if clean:
             self._write_indexes(self.active, preallocated=False)
             self.path(self.next_offset, ".snapshot").write_bytes(encode_snapshot(self.next_offset))
             (root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
         place = self.directory.name
         (root / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=x\n")
-        # Each is written now and then: one that was killed knows its closed segments are synced, no more.
+        # Checkpoints are written periodically: that of a killed broker covers only its closed segments.
         point = self.next_offset if clean else self.active
         write_line(root, "recovery-point-offset-checkpoint", place, point)
         write_line(root, "replication-offset-checkpoint", place, self.next_offset)
@@ -252,7 +252,7 @@ class BrokerPartition:
 
 
 def split_batches(data: bytes) -> Iterator[bytes]:
-    """Yield the batches of a file's bytes."""
+    """Yield the batches of a file."""
     at = 0
     while at < len(data):
         size = 12 + int(struct.unpack_from(">i", data, at + 8)[0])
@@ -268,7 +268,7 @@ def describe(raw: bytes, by_offset: dict[int, Row]) -> Batch:
 
 
 def with_rows(batch: Batch, rows: tuple[Row, ...]) -> Batch:
-    """Return a batch as the cleaner leaves it: fewer records, the same offsets."""
+    """Return a cleaned batch: fewer records, the same offsets."""
     if rows == batch.rows:
         return batch
     raw = encode_batch(
@@ -281,7 +281,7 @@ def with_rows(batch: Batch, rows: tuple[Row, ...]) -> Batch:
 
 
 def as_segment(base_offset: int, batches: Iterable[Batch]) -> BrokerSegment:
-    """Return a segment with the index entries that a broker makes for these batches."""
+    """Return a segment with a broker's index entries for these batches."""
     segment = BrokerSegment(base_offset, "4.x")
     for batch in batches:
         segment.append_call([(list(batch.rows), batch.raw)])
@@ -289,14 +289,14 @@ def as_segment(base_offset: int, batches: Iterable[Batch]) -> BrokerSegment:
 
 
 def row_of(offset: int, keys: int = 10, each_lives: int = 8) -> Row:
-    """Return a record that tells its offset; keys come in no regular order."""
+    """Return a record with its offset as the value, and keys in irregular order."""
     scattered = offset * 7919 % 1009
     key = b"once %d" % offset if each_lives and scattered % each_lives == 0 else b"key %d" % (scattered % keys)
     return Row(offset, T + offset * 10, key, b"value %d " % offset + b"." * (offset % 60))
 
 
 def write_line(root: Path, name: str, place: str, offset: int | None) -> None:
-    """Replace or remove a partition's line in one of the root's checkpoints, by a rename as a broker does."""
+    """Replace or remove a partition's line in a checkpoint of the root, with a rename as in a broker."""
     path = root / name
     topic, _, number = place.rpartition("-")
     words = f"{topic} {number} "
@@ -311,9 +311,9 @@ def write_line(root: Path, name: str, place: str, offset: int | None) -> None:
 
 
 def delete_topic(root: Path, topic: str, partition: int = 0) -> Path:
-    """Give the directory of a partition the name that it has until `file.delete.delay.ms` is over.
+    """Rename the directory of a partition as it is until `file.delete.delay.ms` has passed.
 
-    The lines of the root are written at once, but for the high watermark, which may stand for five seconds more.
+    The checkpoints of the root are written at once, except the high watermarks, which may be five seconds old.
     """
     target = root / f"{topic}-{partition}.{UNIQUE}-delete"
     (root / f"{topic}-{partition}").rename(target)

@@ -4,19 +4,19 @@ Not part of the tests: it needs a broker's jars, see `kafka_jars.py`. Takes two 
 
     python tests/interop/check_store_takeover.py [VERSION]
 
-Twice: once everybody closes in order, so that the broker trusts what it finds; once the store, a member of a group
-and the broker are ended by SIGKILL.
+It runs twice: once with orderly shutdowns, so that the broker trusts the files; once with SIGKILL for the store, a
+member of a group, and the broker.
 
-1. seeklog fills a store: records with keys and headers, a topic whose beginning is deleted, groups that commit, one
-   that is deleted, one whose member is killed and so stays in the group's record.
-2. A broker creates the same topics, which gives them their ids, and stops. The store's partitions take the place
-   of the empty ones; only `partition.metadata` is the broker's.
-3. The broker starts. Clients must find every record, every offset with its metadata, every group and the member that
-   was killed. Consumers go on in the groups where seeklog's stopped, and commit; the cleaner compacts what seeklog
-   wrote of `__consumer_offsets`. Four producers send the keys that seeklog's sent: each key must stay in one partition.
-4. The broker stops. Nothing is removed by hand; the broker's directory is opened
-   as a store: the same records, the broker's offsets; consumers go on, commit, and a producer appends.
-5. The broker starts again and must find all of that.
+1. seeklog fills a store: records with keys and headers, a topic with deleted records, groups that commit, a deleted
+   group, and a group whose member is killed and so remains in the group's record.
+2. A broker creates the same topics, which gives them their ids, and stops. The store's partitions replace the empty
+   ones, except for `partition.metadata`.
+3. The broker starts. Clients must read every record, every committed offset with its metadata, every group, and the
+   killed member. Consumers continue in the groups and commit; the cleaner compacts seeklog's segments of
+   `__consumer_offsets`. Four producers send the keys that seeklog's sent, which must go to the same partitions.
+4. The broker stops. Its directory is opened as a store, with no manual step: it must have the same records and the
+   broker's offsets. Consumers continue and commit, and a producer appends.
+5. The broker starts again and must read all of that.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from seeklog.names import TopicPartition as Place
 from seeklog.names import parse_partition_name
 
 CONFIG: Final = LogConfig(segment_bytes=4096, index_interval_bytes=300, segment_index_bytes=600, retention_ms=-1)
-# Seven: with a power of two a partitioner that is wrong in the upper bits would not be noticed.
+# Seven, because a power of two would hide a partitioner that is wrong in the upper bits.
 COUNTS: Final = {"payments": 4, "audit": 1, "trimmed": 1, "keys": 7}
 CODECS: Final = {"audit": "lz4"}
-# As short as a broker allows for a session, which is how long it waits for the member that was killed.
+# The broker's minimum for a session, which is how long it waits for the killed member.
 POLL_INTERVAL_MS: Final = 6000
 STILL_STARTING: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-# Its hash is negative, and made of units of UTF-16, two of them for one character: any other way of counting
-# comes to another of the four partitions.
+# Its hash is negative and computed from UTF-16 units, two of them for one character. Any other computation gives
+# another of the four partitions.
 UNUSUAL: Final = "prüfung-空-😀-1"
-# The broker's counterpart of one partition's checkpoint of ours; a partition that moves takes its lines along.
+# The broker's checkpoints of all partitions; a partition that moves takes its lines along.
 ROOT_CHECKPOINTS: Final = (
     "recovery-point-offset-checkpoint",
     "log-start-offset-checkpoint",
@@ -84,7 +84,7 @@ Offsets = dict[str, tuple[int, str]]
 
 @dataclass
 class Facts:
-    """What was written, and so must be read."""
+    """What was written and must be read."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     groups: dict[str, Offsets] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Facts:
 
 
 def all_keys() -> list[bytes]:
-    """Keys of every length up to 40, with bytes on both sides of 0x80."""
+    """Keys of every length up to 40, with bytes below and above 0x80."""
     return [
         bytes((size * 37 + turn * 91 + at * 53) % 256 for at in range(size)) for turn in range(5) for size in range(41)
     ]
@@ -162,7 +162,7 @@ def fill_groups(facts: Facts, store: Store) -> None:
         consumer.commit(checked)
         facts.commit("fraud", checked)
 
-    # Two members, each with a share; both commit when they close.
+    # Two members share the partitions and commit when they close.
     words: dict[str, Any] = {"group": "reports", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 1}
     with store.consumer(["payments", "audit"], **words) as one, store.consumer(["payments", "audit"], **words) as other:
         while min(len(one.assignment), len(other.assignment)) < 2:
@@ -191,13 +191,13 @@ def fill_groups(facts: Facts, store: Store) -> None:
 
 
 def fill(root: Path, path: Path, *, clean: bool) -> None:
-    """Fill a store, leave what is in it in a file, and close it, or end as a crash does."""
+    """Fill a store, write its facts to a file, and close it or exit without a close."""
     facts = Facts()
     fill_topics(facts, root)
     store = seeklog.open(root, config=CONFIG)
     fill_groups(facts, store)
     send(facts, store, "trimmed", some_records(1450, 5))
-    store.maintain()  # puts the new start of "trimmed" into the root's checkpoint
+    store.maintain()  # writes the new start of "trimmed" to the root's checkpoint
     send(facts, store, "payments", some_records(1455, 50))
     path.write_bytes(pickle.dumps(facts))
     if not clean:
@@ -206,7 +206,7 @@ def fill(root: Path, path: Path, *, clean: bool) -> None:
 
 
 def consume_until_killed(root: Path, pipe: Connection) -> None:
-    """Be a member of a group, commit, tell of it, and wait for the end."""
+    """Join a group, commit, report it, and wait to be killed."""
     store = seeklog.open(root, config=CONFIG)
     consumer = store.consumer(
         ["payments"],
@@ -250,7 +250,7 @@ def partitions_in(root: Path) -> list[Path]:
 
 
 def hand_over(root: Path, data: Path) -> None:
-    """Replace a broker's partitions by those of a store; the topics keep the broker's ids."""
+    """Replace a broker's partitions with those of a store, keeping the broker's topic ids."""
     moved = partitions_in(root)
     for source in moved:
         target = data / source.name
@@ -270,9 +270,9 @@ def lines_of(checkpoint: Path) -> list[str]:
 def make_topics(broker: RealBroker) -> None:
     create_topics(broker, {topic: (count, {}) for topic, count in COUNTS.items()})
     with_group = Consumer(config(broker, group_id="first", enable_auto_commit=False))
-    with_group.commit(offsets=[TopicPartition("audit", 0, 0)], asynchronous=False)  # makes __consumer_offsets
+    with_group.commit(offsets=[TopicPartition("audit", 0, 0)], asynchronous=False)  # creates __consumer_offsets
     with_group.close()
-    # So that the cleaner has something to do: what seeklog wrote is rolled at the broker's first append.
+    # Rolls seeklog's segments at the broker's first append, so that the cleaner compacts them.
     words = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
     changes = [ConfigEntry(word, value, incremental_operation=AlterConfigOpType.SET) for word, value in words.items()]
     admin = AdminClient(config(broker))
@@ -318,7 +318,7 @@ def check_groups(broker: RealBroker, facts: Facts) -> None:
     assert {group.group_id for group in listed.valid} == set(facts.groups)
     for group in [*facts.groups, "gone"]:
         (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        # Without the metadata: librdkafka's copy of it has no end, and is read past it.
+        # Without the metadata, which librdkafka does not terminate and the binding reads past its end.
         found = {f"{told.topic}-{told.partition}": told.offset for told in answer.result(TIMEOUT_S).topic_partitions}
         assert found == {place: offset for place, (offset, _) in facts.groups.get(group, {}).items()}, group
 
@@ -343,7 +343,7 @@ async def offsets_by_aiokafka(broker: RealBroker, groups: Iterable[str]) -> dict
 
 
 def describe(broker: RealBroker, groups: Iterable[str]) -> dict[str, Any]:
-    """Describe groups, as soon as the broker has loaded them."""
+    """Describe groups once the broker has loaded them."""
     admin = AdminClient(config(broker))
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -357,7 +357,7 @@ def describe(broker: RealBroker, groups: Iterable[str]) -> dict[str, Any]:
 
 
 def check_members(broker: RealBroker, facts: Facts) -> None:
-    """Ask for the members: only the one that was killed is still in its group."""
+    """Check that only the killed member is still in its group."""
     for group, found in describe(broker, facts.groups).items():
         if group != "left":
             assert (found.state.name, found.members) == ("EMPTY", []), (group, found.state)
@@ -374,8 +374,8 @@ def check_members(broker: RealBroker, facts: Facts) -> None:
 
 
 def go_on_with_librdkafka(broker: RealBroker, facts: Facts, group: str, **words: Any) -> Consumer:
-    """Consume from where the group stopped, and commit with metadata. Returns the consumer, still in its group."""
-    # Small fetches, so that it soon has read something of every partition.
+    """Continue consuming in the group and commit with metadata. Return the consumer, still in its group."""
+    # Small fetches, to read from every partition soon.
     base = {"auto_offset_reset": "error", "enable_auto_commit": False, "max_partition_fetch_bytes": 1000}
     reader = Consumer(config(broker, group_id=group, **base, **words))
     reader.subscribe(["payments"])
@@ -421,7 +421,7 @@ def go_on_with_kafka_python(broker: RealBroker, facts: Facts, group: str, *, cou
         place = f"{m.topic}-{m.partition}"
         assert m.offset == positions[place], (group, place)
         positions[place] += 1
-    # Records that were read are before the position of the iterator, so the offsets are named.
+    # The iterator's position is past the records read, so the offsets are explicit.
     reader.commit(
         {kafka.TopicPartition(*split(p)): kafka.OffsetAndMetadata(offset, "py", -1) for p, offset in positions.items()}
     )
@@ -486,7 +486,7 @@ async def send_keys_with_aiokafka(broker: RealBroker) -> None:
 
 
 def check_keys(broker: RealBroker, facts: Facts, work: Path) -> None:
-    """Send the same keys with others' partitioners; each must come to where seeklog's producer had put it."""
+    """Send the same keys with other partitioners, which must choose the partitions of seeklog's producer."""
     producer = Producer(config(broker, partitioner="murmur2_random"))
     for key in all_keys():
         producer.produce("keys", b"librdkafka", key=key)
@@ -535,7 +535,7 @@ def check_store(store: Store, facts: Facts) -> None:
 
 
 def offsets_in(store: Store) -> dict[str, Offsets]:
-    """Return what the records of `__consumer_offsets` add up to, metadata too, which a store's face does not show."""
+    """Return the committed offsets in `__consumer_offsets` with their metadata, which the store does not return."""
     groups: dict[str, Offsets] = {}
     for number in range(OFFSETS_PARTITIONS):
         for record in store.log("__consumer_offsets", number).scan():
@@ -554,7 +554,7 @@ def offsets_in(store: Store) -> dict[str, Offsets]:
 
 
 def wait_for_cleaner(broker: RealBroker, ends: Mapping[int, int], groups: Iterable[str]) -> None:
-    """Wait until what seeklog wrote in the partitions of these groups has been compacted."""
+    """Wait until seeklog's segments in the partitions of these groups are compacted."""
     numbers = {java_hash(group) % OFFSETS_PARTITIONS for group in groups}
 
     def is_cleaned() -> bool:
@@ -581,7 +581,7 @@ def check(jars: Jars, work: Path, *, clean: bool) -> None:
             (broker.data / ".kafka_cleanshutdown").unlink()
 
         broker.start()
-        check_members(broker, facts)  # first: the one that was killed is waited for only so long
+        check_members(broker, facts)  # first, while the session of the killed member lasts
         check_groups(broker, facts)
         go_on = functools.partial(go_on_with_librdkafka, broker, facts)
         members.append(go_on("left", partition_assignment_strategy="cooperative-sticky"))

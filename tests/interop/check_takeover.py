@@ -4,15 +4,15 @@ Not part of the tests: it needs a broker's jars, see `kafka_jars.py`. Takes abou
 
     python tests/interop/check_takeover.py [VERSION]
 
-For each topic, and for a broker that finds its shutdown clean (so that it trusts the indexes) as well as for
-one that does not (so that it rebuilds them):
+For each topic, with a broker after a clean shutdown (which trusts the indexes) and after an unclean one (which
+rebuilds them):
 
-1. The broker creates the topic and stops. seeklog replaces the empty partition by its own, keeping
-   only `partition.metadata`, which holds the topic's id.
-2. The broker starts. Three clients read everything; one of them also starts at many offsets and asks for
-   the offsets of many times; then it appends.
-3. The broker stops. Nothing is removed by hand; seeklog reads everything,
-   appends, and the broker and its clients see that, too.
+1. The broker creates the topic and stops. seeklog writes a partition that replaces the empty one, keeping only
+   `partition.metadata` with the topic id.
+2. The broker starts. Three clients read everything; one of them also starts at many offsets, looks up the offsets of
+   many times, and appends.
+3. The broker stops. seeklog opens the directory with no manual step, reads everything, and appends. The broker and its
+   clients must read that too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 
 
 class Row(NamedTuple):
-    """A record, as it must be read."""
+    """The expected record."""
 
     offset: int
     timestamp_ms: int
@@ -67,7 +67,7 @@ def log_config(topic: str, **words: Any) -> LogConfig:
 
 
 def write_topic(directory: Path, topic: str) -> list[Row]:
-    """Replace an empty partition by one that seeklog wrote. Return its records."""
+    """Replace an empty partition with one written by seeklog; return its records."""
     for path in directory.iterdir():
         if path.name != "partition.metadata":
             path.unlink()
@@ -81,7 +81,7 @@ def write_topic(directory: Path, topic: str) -> list[Row]:
                 number += count
             log.append(b"alone", key=b"k", timestamp_ms=T + number * 1000)
             number += 1
-            # Compresses badly, so that every codec fills several segments.
+            # Hardly compressible, so that every codec fills several segments.
             log.append(b"".join(uuid.uuid4().bytes for _ in range(40)), timestamp_ms=T + number * 1000)
             number += 1
     assert len(list(directory.glob("*.log"))) > 2
@@ -139,7 +139,7 @@ def check_clients(broker: RealBroker, topic: str, rows: list[Row]) -> None:
 
 
 def check_lookups(broker: RealBroker, topic: str, rows: list[Row]) -> None:
-    """Start at many offsets, and ask for those of many times: what goes through the indexes."""
+    """Read from many offsets and look up many times, which uses the indexes."""
     reader = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=20_000)
     place = kafka.TopicPartition(topic, 0)
     reader.assign([place])

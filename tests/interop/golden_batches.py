@@ -1,4 +1,4 @@
-"""Batches that others wrote, and what is in them; `make_golden.py` says where they come from."""
+"""Batches written by other programs, and their content; `make_golden.py` creates them."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def expected_records(name: str, *, base_offset: int = 0) -> list[Record]:
 
 
 def facts(records: list[Record]) -> list[tuple[Any, ...]]:
-    """Every field of every record: equality of `Record` itself is not what is tested here."""
+    """Return every field of every record, so that tests do not depend on equality of `Record`."""
     return [(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in records]
 
 
 def open_log(path: Path, **words: Any) -> Log:
-    # The offset of one batch reaches 2**31 - 2; times in it are years old, or in the far future.
+    # The offsets of one batch reach 2**31 - 2; some timestamps are years old or in the far future.
     config = LogConfig(retention_ms=-1, **words)
     return Log(path / "golden-0", config=config, background=False)
 
@@ -71,5 +71,5 @@ def read_last_offset(raw: bytes) -> int:
 
 
 def without_stamps(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """Length, then magic to the end: base offset and leader epoch are the log's to set."""
+    """Return a batch without base offset and leader epoch, which the log sets."""
     return [(batch.raw[8:12], batch.raw[16:]) for batch in split_batches(raw)]

@@ -1,7 +1,7 @@
-"""The jars of a Kafka broker: Maven finds them, and fetches them once into its own local repository.
+"""The jars of a Kafka broker, which Maven fetches once into its local repository.
 
-A clone keeps only a file with the classpath, in `build/kafka`, which points into that repository. It is asked for
-offline first, so a machine that has the jars needs no network.
+A clone has only a file with the classpath in `build/kafka`. Maven is first run offline, so a machine with the jars
+needs no network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 VERSIONS: Final = ("4.3.1", "4.1.2")
 BUILD: Final = Path(__file__).parents[2] / "build" / "kafka"
-# 120 MB by a slow line. What is there already is found in seconds.
+# Enough for 120 MB on a slow line.
 FETCH_TIMEOUT_S: Final = 300.0
 
 _POM: Final = """\
@@ -40,25 +40,25 @@ _POM: Final = """\
 
 
 class NoJars(Exception):
-    """There is no broker to run here; the message is one line that says what would change that."""
+    """No broker can be run here; the message is one line that says how to change that."""
 
 
 class Jars(NamedTuple):
-    """What Java needs to run a broker, and its version."""
+    """The classpath of a broker, and its version."""
 
     version: str
     classpath: str
 
 
 def find_jars(version: str) -> Jars:
-    """Return a version's jars, fetched if need be. Raises `NoJars`."""
+    """Return the jars of a version, fetching them if necessary. Raises `NoJars`."""
     for program, package in (("java", "a Java of 17 or newer"), ("mvn", "Maven")):
         if shutil.which(program) is None and not (program == "java" and "JAVA_HOME" in os.environ):
             raise NoJars(f"a real broker needs {package}: put `{program}` on the PATH")
     BUILD.mkdir(parents=True, exist_ok=True)
     kept = BUILD / f"{version}.classpath"
     with (BUILD / f"{version}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run ask at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of a test run may ask at once
         if not _is_whole(kept, version):
             pom = BUILD / f"{version}.xml"
             pom.write_text(_POM.format(version=version))
@@ -68,7 +68,7 @@ def find_jars(version: str) -> Jars:
 
 
 def jars_or_skip(version: str) -> Jars:
-    """Return a version's jars, or skip the test with the reason."""
+    """Return the jars of a version, or skip the test with the reason."""
     try:
         return find_jars(version)
     except NoJars as reason:

@@ -1,7 +1,7 @@
-"""Have a real Kafka broker write a data directory, and keep it with what clients read from it.
+"""Create the golden data directories of real Kafka brokers, with what clients read from them.
 
-Run from the repository's root, only when a version or a case is added; `kafka_jars.py` finds the jars of
-a version. Takes a minute. seeklog is not imported: nothing here may come from the code under test.
+Run from the repository's root, only to add a version or a case; `kafka_jars.py` finds the jars of a version. Takes a
+minute. It does not import seeklog, as nothing here may depend on the code under test.
 
     python tests/interop/make_broker_golden.py [VERSION]
 
@@ -13,21 +13,20 @@ a version. Takes a minute. seeklog is not imported: nothing here may come from t
     "partitions": {"<topic>-<partition>": {
         "log_start_offset", "high_watermark", "last_stable_offset"
         "records": [offset, timestamp, "create" or "append", key, value, headers] of each, uncommitted ones too
-        "committed": the offsets that a reader of committed records sees, where these are not all
-        "times": [timestamp, the offset that the broker found for it, or null]}}
+        "committed": the offsets read with read_committed, if these are not all
+        "times": [timestamp, the broker's offset for it, or null]}}
     "groups": {"<group>": {"<topic>-<partition>": [committed offset, metadata]}}
 
-Keys and values are base64. Values longer than LONGEST bytes are stored as size and SHA-256, except
-in the broker's own topics.
+Keys and values are base64. Those longer than LONGEST bytes are given as size and SHA-256, except in internal topics.
 
     plain        two partitions, several segments; null and empty keys and values, headers, times that go back
     append-time  message.timestamp.type=LogAppendTime
     gzip snappy lz4 zstd    compressed by the broker itself, in Java
     mixed        batches of three clients and all codecs, as they were sent
     compacted    cleaned: gaps, and tombstones with a delete horizon
-    emptied      cleaned, with producers that are remembered by a batch without records
+    emptied      cleaned, with batches without records that keep a producer's state
     deleted      DeleteRecords: into the middle of a segment, and up to the end
-    txn          committed, aborted, and in the killed one an open transaction
+    txn          committed and aborted transactions, and an open one in the killed directory
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ CODECS = ("gzip", "snappy", "lz4", "zstd")
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "plain": (2, {}),
     "append-time": (1, {"message.timestamp.type": "LogAppendTime"}),
-    # Snappy makes 7 KB of the largest batch.
+    # Snappy compresses the largest batch to 7 KB.
     **{codec: (1, {"compression.type": codec, "segment.bytes": "12000"}) for codec in CODECS},
     "mixed": (1, {}),
     "compacted": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
@@ -109,7 +108,7 @@ def consumer(broker: RealBroker, **words: Any) -> Iterator[Consumer]:
 
 
 def create_topics(broker: RealBroker, topics: dict[str, tuple[int, dict[str, str]]]) -> None:
-    # Brokers from 4.0 on refuse segments below 1 MiB, except by this word of their own tests.
+    # Brokers from 4.0 on refuse segments below 1 MiB without this internal setting.
     word = "segment.bytes" if broker.version.startswith("3.") else "internal.segment.bytes"
     small = {"segment.bytes": "4096", "index.interval.bytes": "300", "segment.index.bytes": "600"}
     new = []
@@ -222,11 +221,11 @@ def fill_compacted(broker: RealBroker) -> None:
         send(plain, "compacted", records)
         producer = Producer(config(broker, linger_ms=50, enable_idempotence=True))
         for record in records:
-            # Few keys, each deleted in the end: whole batches lose their records.
+            # Few keys, each deleted at the end, so that whole batches lose their records.
             record["key"] = b"device-%d" % (first % 24 // 8)
             record["value"] = None if first >= 150 else record["value"]
         send(producer, "emptied", records[:5])
-    # The active segment is never cleaned; this one takes its place.
+    # The active segment is never cleaned; this record rolls a new one.
     for topic in ("compacted", "emptied"):
         for n in range(3):
             send(plain, topic, [{"key": b"last", "value": b"%d" % n * 3000, "timestamp": T + 300_000 + n}])
@@ -234,7 +233,7 @@ def fill_compacted(broker: RealBroker) -> None:
 
         def is_cleaned(topic: str = topic, total: int = total) -> bool:
             before = read_all(broker, topic, 0)
-            time.sleep(2)  # ten looks of the cleaner
+            time.sleep(2)  # ten rounds of the cleaner
             return len(before) < total // 2 and len(before) == len(read_all(broker, topic, 0))
 
         wait_until(is_cleaned, f"the cleaner's work on {topic}")
@@ -292,18 +291,18 @@ def commit(reader: Consumer, *offsets: TopicPartition) -> None:
 
 
 def fill_groups(broker: RealBroker) -> Consumer:
-    """Let groups come, commit, leave and be deleted. Return a consumer that is in its group."""
+    """Create groups that join, commit, leave, and are deleted. Return a consumer that is still in its group."""
     with consumer(broker, group_id="gone") as reader:
         consume(reader, 5)
         commit(reader, TopicPartition("plain", 0, 5))
-    admin = AdminClient(config(broker))  # with a name: it must live until it has the answer
+    admin = AdminClient(config(broker))  # kept in a variable: it must live until the answer arrives
     admin.delete_consumer_groups(["gone"])["gone"].result(TIMEOUT_S)
     if not broker.version.startswith("3."):
         with consumer(broker, group_id="next", group_protocol="consumer") as reader:
             consume(reader, 5)
             commit(reader, TopicPartition("plain", 1, 3))
     with consumer(broker, group_id="simple") as reader:
-        # A group without members: its offsets are only kept for it.
+        # A group without members, which only has offsets.
         commit(reader, TopicPartition("txn", 0, 17))
     with consumer(broker, group_id="fraud", client_id="first") as reader:
         consume(reader, 30)
@@ -325,7 +324,7 @@ def committed_offsets(broker: RealBroker) -> dict[str, Any]:
     return groups
 
 
-# The description
+# Descriptions
 
 
 def told(data: bytes | None, *, whole: bool = False) -> Any:
@@ -368,7 +367,7 @@ def describe_partition(broker: RealBroker, topic: str, partition: int) -> dict[s
 
 
 def find_times(broker: RealBroker, topic: str, partition: int, times: list[int]) -> list[list[int | None]]:
-    """Ask the broker which offset a time has: for some of the times, just before and just after them."""
+    """Look up offsets at the broker for some of the times, and for the times just before and after them."""
     asked = sorted({time_ms + more for time_ms in [*times[::7], *times[-1:]] for more in (-1, 0, 1)})
     answers: list[list[int | None]] = []
     with consumer(broker) as reader:
@@ -409,7 +408,7 @@ def write(broker: RealBroker, description: dict[str, Any], name: str) -> None:
 
 
 def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    # The cluster's own log is preallocated at 10 MB, and no topic of anybody's.
+    # The cluster's metadata log is preallocated at 10 MB and is not a user's topic.
     if "__cluster_metadata" in member.name:
         return None
     member.uid = member.gid = 0
@@ -430,7 +429,7 @@ def make(jars: Jars, stop: str) -> None:
         fill_compacted(broker)
         payments = fill_txn(broker)
         member = fill_groups(broker)
-        fill_deleted(broker)  # last: the files that it leaves go after a minute
+        fill_deleted(broker)  # last, as its leftover files are removed after a minute
         if stop == "killed":
             payments.begin_transaction()
             send(payments, "txn", some_records(500, 3))

@@ -1,21 +1,21 @@
-"""Make the golden batches in `golden/`, each with what a reader must find in it.
+"""Create the golden batches in `golden/`, each with its expected content.
 
-Run from the repository's root, only when a writer or a case is added: what is there stays as it is.
+Run from the repository's root, only to add a writer or a case: existing files are not changed.
 
     python tests/interop/make_golden.py
 
-Needs the `dev` extra, and the packages lz4 and zstandard, which kafka-python compresses with. seeklog is not
-imported: nothing here may come from the code under test.
+Needs the `dev` extra, and the packages lz4 and zstandard for kafka-python. It does not import seeklog, as nothing here
+may depend on the code under test.
 
-    <writer>-<case>-<codec>.bin    raw batches, one behind the other
+    <writer>-<case>-<codec>.bin    raw batches, one after the other
     <writer>-<case>-<codec>.json   "writer": name and version
                                    "batches": the header fields of each batch
                                    "records": base64 of key and value, headers, timestamp and offset of each
-                                   "generated": instead of "records", the rule that made them
+                                   "generated": instead of "records", the rule that generates them
 
-Writers: aiokafka's and kafka-python's record layers; librdkafka through its mock broker, which keeps what it
-is sent; and this script ("kafka"), for what only a broker or its log cleaner writes, field by field after
-Kafka's DefaultRecordBatch. Expected records are the ones given to the writer, never ones read back.
+Writers: aiokafka's and kafka-python's record layers; librdkafka through its mock broker, which stores batches
+unchanged; and this script ("kafka") for batches that only a broker or its log cleaner writes, field by field as in
+Kafka's DefaultRecordBatch. Expected records are those given to the writer, never those read back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Header = tuple[str, bytes | None]
 
 
 class Expected(NamedTuple):
-    """A record as it must come out of a batch whose base offset is 0."""
+    """The expected record of a batch with base offset 0."""
 
     offset: int
     timestamp_ms: int
@@ -75,7 +75,7 @@ SHAPES = [
     Expected(11, T, b"k" * 63, b"v" * 63),
 ]
 
-# Over 128 KiB of records: several blocks in every framing. Without a codec a few will do.
+# Over 128 KiB of records, to have several blocks in every framing. Without a codec a few are enough.
 MANY = {
     "count": 400,
     "key": "customer-{n:05d}",
@@ -85,7 +85,7 @@ FEW = MANY | {"count": 20}
 
 
 def generate(rule: dict[str, Any]) -> list[Expected]:
-    """Return the records that a rule stands for. The tests have the same few lines."""
+    """Return the records of a rule. The tests repeat these lines."""
     return [
         Expected(n, T + n, rule["key"].format(n=n).encode(), rule["value"].format(n=n).encode())
         for n in range(rule["count"])
@@ -121,7 +121,7 @@ def write(name: str, raw: bytes, records: list[Expected], *, writer: str, rule: 
         print("kept   ", path.name)
         return
     description: dict[str, Any] = {"writer": writer, "batches": read_headers(raw)}
-    # A writer that finds nothing to gain leaves a batch without the codec asked for.
+    # A writer leaves a batch uncompressed if compression gains nothing.
     assert all(CODECS[name.rsplit("-")[-1]] == batch["attributes"] & 7 for batch in description["batches"])
     if rule:
         description["generated"] = rule | {"timestamp_ms": T}
@@ -281,7 +281,7 @@ def encode_batch(
 
 
 def java_zstd(data: bytes) -> bytes:
-    """Java's stream does not know the size ahead, so the frame does not state it."""
+    """Compress as Java's stream, which does not know the size in advance and omits it from the frame."""
     compressor = cramjam.zstd.Compressor(level=3)
     compressor.compress(data)
     return bytes(compressor.flush()) + bytes(compressor.finish())
@@ -315,8 +315,8 @@ def make_broker() -> None:
         stamped = [record._replace(timestamp_ms=stamp) for record in SHAPES]
         write(f"kafka-append-time-{codec}", raw, stamped, writer=writer, rule=None)
 
-        # A cleaned batch keeps its last offset delta, base timestamp and sequence; the first and the last
-        # records are gone, and so are some between. Offset deltas still count from the base offset.
+        # A cleaned batch keeps its last offset delta, base timestamp, and sequence. The first, the last,
+        # and some other records are removed. Offset deltas still count from the base offset.
         gaps = [SHAPES[n] for n in (2, 3, 7, 9)]
         raw = encode_batch(
             gaps,
@@ -348,7 +348,7 @@ def make_broker() -> None:
     for name, kind in (("abort", 0), ("commit", 1)):
         marker = control(kind, coordinator_epoch=9)
         raw = encode_batch([marker], attributes=TRANSACTIONAL | CONTROL, producer=(77, 3, -1))
-        # The records that a reader hands out are those of applications: a marker is none of them.
+        # Readers return records of applications only, not markers.
         write(f"kafka-{name}-none", raw, [], writer=writer, rule=None)
 
     largest = Expected(0, 2**62, b"k", b"v")

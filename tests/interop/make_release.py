@@ -1,6 +1,6 @@
-"""Make the golden directories of a release in `golden/seeklog/`. Existing ones are never overwritten.
+"""Create the golden directories of a release in `golden/seeklog/`. Existing ones are never replaced.
 
-Run from the repository's root when a version is released, or when it gets a new kind of file before that:
+Run from the repository's root for a new release, or before that when it gets a new kind of file:
 
     PYTHONPATH=tests python tests/interop/make_release.py 0.1.0
 """
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def store_files() -> dict[str, bytes]:
-    """Return the files of a store that was archived, and then killed inside a commit."""
+    """Return the files of a store that was archived, and then killed during a commit."""
     with seeded_names("release"):
         on = StoreRecorder(chance=random.Random("release"))
         fill(on)
@@ -103,7 +103,7 @@ def moved(root: str, name: str, files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """Return an archive that is the same whenever and by whomever it is made."""
+    """Return a reproducible archive."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for path, data in sorted(files.items()):

@@ -1,7 +1,7 @@
-"""librdkafka's mock cluster on 127.0.0.1, and the two requests that move raw batches in and out of it.
+"""librdkafka's mock cluster on 127.0.0.1, and the two requests that move raw batches in and out.
 
-The mock keeps the bytes it is sent; like a broker, it only stamps base offset and leader epoch. So a Fetch
-returns a batch as librdkafka wrote it, and a Produce lets librdkafka read a batch as seeklog wrote it.
+The mock stores batches unchanged, except that it stamps base offset and leader epoch like a broker. So a Fetch returns
+a batch as librdkafka wrote it, and after a Produce librdkafka reads a batch as seeklog wrote it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FETCH_MAX_BYTES: Final = 16 << 20
 
 
 class MockBroker:
-    """One broker, for as long as the object is open."""
+    """A broker that runs while the object is open."""
 
     def __init__(self) -> None:
         # log_level 3: errors only. The mock announces itself at 5.
@@ -47,21 +47,21 @@ class MockBroker:
         return config | {word.replace("_", "."): value for word, value in words.items()}
 
     def create_topic(self, topic: str) -> None:
-        """Have the broker create a topic, as it does when asked about one it does not know."""
+        """Create a topic by a request for the metadata of an unknown topic."""
         self._owner.list_topics(topic, timeout=TIMEOUT_S)
 
     def produce(self, topic: str, raw: bytes) -> int:
-        """Append raw batches to partition 0 and return the base offset they got."""
+        """Append raw batches to partition 0 and return their base offset."""
         partition = struct.pack(">iii", 1, 0, len(raw)) + raw
         body = struct.pack(">hhi", -1, -1, 5000) + struct.pack(">i", 1) + _string(topic) + partition
         answer = self._call(PRODUCE, PRODUCE_VERSION, body)
-        # One topic, its name, one partition, its number; then what matters.
+        # One topic, its name, one partition, its number; then the fields used here.
         error, base_offset = struct.unpack_from(">hq", answer, 4 + 2 + len(topic) + 4 + 4)
         assert error == 0, f"Produce answered with error {error}"
         return int(base_offset)
 
     def fetch(self, topic: str, offset: int = 0) -> bytes:
-        """Return the raw batches of partition 0 from `offset` on, as many as one answer holds."""
+        """Return the raw batches of partition 0 from `offset` on, as many as one response has."""
         body = struct.pack(">iiiib", -1, 100, 1, FETCH_MAX_BYTES, 0)
         body += struct.pack(">i", 1) + _string(topic) + struct.pack(">iiqi", 1, 0, offset, FETCH_MAX_BYTES)
         answer = self._call(FETCH, FETCH_VERSION, body)

@@ -1,4 +1,4 @@
-"""How others read what seeklog writes: aiokafka's compiled reader, kafka-python's, and librdkafka's consumer."""
+"""Readers of other programs for seeklog's batches: aiokafka's compiled one, kafka-python's, and librdkafka's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPES = [
     ),
     Record("Grüße, 世界".encode(), key=b"unicode", headers=(("schlüssel-鍵-🔑", b"\xff\x00"),), timestamp_ms=T),
     Record(bytes(range(256)), key=b"k" * 64, timestamp_ms=T),
-    # Over 128 KiB: several blocks in every framing, and a value length of three varint bytes.
+    # Over 128 KiB, to have several blocks in every framing and a value length of three varint bytes.
     Record(b"the same again " * 10_000, key=b"k" * 63, timestamp_ms=T),
 ]
 
@@ -69,12 +69,12 @@ def kafka_python_reads(raw: bytes) -> list[Facts]:
 
 
 def lacks_library(reader: Callable[[bytes], list[Facts]], codec: str) -> bool:
-    """Tell whether kafka-python is asked for a codec that it has no library for here."""
+    """Return whether kafka-python lacks the library of a codec here."""
     return reader is kafka_python_reads and codec != "none" and not getattr(kafka_codec, f"has_{codec}")()
 
 
 def librdkafka_reads(broker: MockBroker, topic: str, raw: bytes, *, record_count: int) -> list[Facts]:
-    """Hand the batches to the broker as they are, and return what a consumer gets."""
+    """Send the batches to the broker unchanged, and return what a consumer reads."""
     broker.create_topic(topic)
     for batch in split_batches(raw):
         assert broker.produce(topic, batch.raw) == batch.base_offset
@@ -102,7 +102,7 @@ def librdkafka_reads(broker: MockBroker, topic: str, raw: bytes, *, record_count
 
 
 def write_segments(directory: Path, codec: str) -> bytes:
-    """Write a log of several segments and return all their bytes, as a peer would read the files."""
+    """Write a log of several segments and return their bytes."""
     config = LogConfig(
         compression_type=codec,
         segment_bytes=4096,
@@ -113,7 +113,7 @@ def write_segments(directory: Path, codec: str) -> bytes:
         for start in range(0, 300, 3):
             log.append_many([numbered(n) for n in range(start, start + 3)])
     segments = sorted(directory.glob("*.log"))
-    # Compressed to a few bytes, the log would still have to roll.
+    # Incompressible, so that the log rolls.
     assert len(segments) >= 2
     return b"".join(segment.read_bytes() for segment in segments)
 

@@ -1,6 +1,6 @@
-"""A real Kafka broker on 127.0.0.1: one node that is its own controller.
+"""A real Kafka broker on 127.0.0.1: one node that is also the controller.
 
-`kafka_jars.py` finds its jars. A broker ends with the process that started it, however that ends.
+`kafka_jars.py` finds its jars. A broker ends when the process that started it ends, for any reason.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ START_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 180.0
 CLUSTER_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"  # any 16 bytes in base64url
 
-# Small and quick: one replica of everything, few partitions of the broker's own topics, indexes whose
-# preallocated size is a few kilobytes, a cleaner that looks five times a second and is asked by the topics.
+# Small and fast: one replica, few partitions of internal topics, indexes preallocated at a few kilobytes, and a cleaner
+# that checks five times a second.
 PROPERTIES: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -56,7 +56,7 @@ PROPERTIES: Final = {
     "log.retention.ms": "-1",
 }
 
-# Little memory, and code that is compiled quickly: a broker of the tests lives for seconds.
+# Little memory and fast compilation, because a broker of the tests lives for seconds.
 JAVA_OPTIONS: Final = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -72,7 +72,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class RealBroker:
-    """One broker over a data directory. `start` and `stop` or `kill` may follow each other many times."""
+    """A broker over a data directory. It can be started again after `stop` or `kill`."""
 
     def __init__(
         self,
@@ -104,11 +104,11 @@ class RealBroker:
         return self._jars.version
 
     def format(self) -> None:
-        """Make the data directory of a new cluster."""
+        """Create the data directory of a new cluster."""
         self.run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
 
     def run_tool(self, name: str, *arguments: str) -> str:
-        """Run one of the broker's own tools and return what it printed."""
+        """Run one of the broker's tools and return its output."""
         command = self.java(name, *arguments)
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
@@ -127,11 +127,11 @@ class RealBroker:
                 assert time.monotonic() < deadline, f"the broker does not answer, see {self.log_path}"
 
     def stop(self) -> None:
-        """Shut the broker down in order."""
+        """Shut the broker down cleanly."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash does."""
+        """Kill the broker."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -153,28 +153,28 @@ class RealBroker:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the tests; they end the broker
+            start_new_session=True,  # Ctrl-C goes to the tests, which stop the broker
             preexec_fn=_die_with_parent,
         )
         atexit.register(process.kill)
         return process
 
     def java(self, name: str, *arguments: str) -> list[str]:
-        """Return the command that runs a class, or a source file, with the jars of the broker."""
+        """Return the command that runs a class or a source file with the jars of the broker."""
         java = Path(os.environ["JAVA_HOME"]) / "bin/java" if "JAVA_HOME" in os.environ else "java"
         return [str(java), *JAVA_OPTIONS, "-cp", self._jars.classpath, name, *arguments]
 
 
 def _die_with_parent() -> None:
-    """Ask the system to end this process with the one that started it: a killed test leaves no broker."""
+    """Make this process die with its parent, so that a killed test leaves no broker."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, out of those that the system gives to no outgoing connection.
+    """Return unused ports outside of the ephemeral range.
 
-    A broker starts seconds after they were found, and again after a kill: an ephemeral port may be taken by then.
+    A broker starts seconds later, and again after a kill, when an ephemeral port may be in use.
     """
     ports: list[int] = []
     for port in random.SystemRandom().sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):

@@ -1,16 +1,16 @@
-"""What releases of seeklog have written, kept for ever: every kind of file, and what that release read in it.
+"""Files written by releases of seeklog, kept permanently: every kind of file, and what the release read from it.
 
-`golden/seeklog/<version>.tar.gz` holds, on top of each other, directories that the release made:
+`golden/seeklog/<version>.tar.gz` has the directories that the release created:
 
-    store        topics of each codec, a compacted one, groups, a named producer, a transaction that is done, and one
-                 that was interrupted by a kill when it was committed
-    archive      what was archived of the store
-    torn-0       a log of which recovery has cut a torn tail
+    store        topics of each codec, a compacted one, groups, a named producer, a committed transaction, and one whose
+                 commit was interrupted by a kill
+    archive      an archive of the store
+    torn-0       a log whose torn tail was cut by recovery
     repaired-0   a log that was damaged and repaired
     aborted-0    a compacted log with an aborted transaction
 
-`<version>.json.gz` has each record of each log as the release read it, "read" by a reader that changed nothing and
-"written" after an open for writing, which carries the interrupted transaction out. `make_release.py` makes both.
+`<version>.json.gz` has each record of each log as the release read it: "read" by a reader, which changes nothing, and
+"written" after an open for writing, which finishes the interrupted transaction. `make_release.py` creates both.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden" / "seeklog"
 VERSIONS = sorted(path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz"))
 LOGS = ("torn-0", "repaired-0", "aborted-0")
-# Nothing may expire: the records grow older for ever.
+# Nothing may expire: the records only get older.
 CONFIG = LogConfig(retention_ms=-1, flush="os", segment_bytes=1400, index_interval_bytes=100)
 
 
 def description(version: str) -> dict[str, Any]:
-    """Return what the release has read."""
+    """Return what the release read."""
     loaded: dict[str, Any] = json.loads(gzip.decompress((GOLDEN / f"{version}.json.gz").read_bytes()))
     return loaded
 
 
 def unpack(version: str, root: Path) -> None:
-    """Put the release's directories into `root`."""
+    """Unpack the release's directories into `root`."""
     with tarfile.open(GOLDEN / f"{version}.tar.gz") as archive:
         archive.extractall(root, filter="data")
 
 
 def look(root: str, *, read_only: bool, files: Files | None = None) -> dict[str, Any]:
-    """Return everything that a release's directories hold, as JSON has it."""
+    """Return the whole content of a release's directories, as decoded from JSON."""
     found: dict[str, Any] = {}
     for name in LOGS:
         config = CONFIG.with_settings({"cleanup.policy": "compact"}) if name == "aborted-0" else CONFIG
@@ -61,7 +61,7 @@ def look(root: str, *, read_only: bool, files: Files | None = None) -> dict[str,
             found[name] = look_at_log(log)
     with open_store(f"{root}/store", config=CONFIG, read_only=read_only, files=files, background=False) as store:
         found["store"] = look_at_store(store)
-    # Nobody writes to an archive.
+    # Archives are read-only.
     with open_store(f"{root}/archive", config=CONFIG, read_only=True, files=files, background=False) as archive:
         found["archive"] = look_at_store(archive)
     loaded: dict[str, Any] = json.loads(json.dumps(found))
@@ -114,7 +114,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Return the bytes of every file, but for locks."""
+    """Return the bytes of every file except locks."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

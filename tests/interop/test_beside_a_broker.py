@@ -1,6 +1,7 @@
-"""A reader beside a broker that writes, rolls, compacts and deletes, without the broker: its file operations alone.
+"""Readers beside a simulated broker that writes, rolls, compacts, and deletes.
 
-`broker_steps.py` does them one by one; between any two a reader must be right, and must not warn.
+`broker_steps.py` does the broker's file operations one by one. Between any two a reader must be right and must not
+warn.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ every_opening = pytest.mark.parametrize("through", ["store", "log"])
 
 
 def make_partition(root: Path, *, segments: int = 4, index_bytes: int = 4096) -> BrokerPartition:
-    """Make a data directory of a broker that runs, with one partition; the second segment keeps none of its keys."""
+    """Create the data directory of a running broker with one partition, whose second segment keeps none of its keys."""
     made = BrokerPartition.create(root / PLACE, index_bytes=index_bytes)
     for number in range(segments - 1):
         made.append(COUNTS, each_lives=0 if number == 1 else 8)
@@ -53,7 +54,7 @@ def make_partition(root: Path, *, segments: int = 4, index_bytes: int = 4096) ->
 
 @contextmanager
 def opened(root: Path, through: str) -> Iterator[Log]:
-    """Open the partition read-only, in a store or alone."""
+    """Open the partition for reading, in a store or alone."""
     if through == "log":
         with LogReader(root / PLACE, files=QuickFiles()) as log:
             yield log
@@ -108,7 +109,7 @@ def test_reader_survives_index_that_shrinks_while_read(root: Path, suffix: str, 
 
 
 class MeteredFiles(PathFiles):
-    """The real disk, and how many bytes of index files were read, and which files were mapped."""
+    """The real disk, counting the bytes read from index files, and noting mapped files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +144,7 @@ def test_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
         assert log.log_end_offset == made.next_offset
         assert log.offset_at_time(made.rows[-1].timestamp_ms) == made.rows[-1].offset
         assert rows_of(log.read(made.next_offset - 2)) == made.rows[-2:]
-    # One read of each index of four segments may be as large as 64 KiB.
+    # One read per index of four segments, of at most 64 KiB each.
     assert files.index_bytes <= 8 * (64 << 10)
 
 
@@ -161,7 +162,7 @@ def test_indexes_that_a_broker_trims_are_not_mapped(root: Path) -> None:
 
 
 class Answers:
-    """What a partition held before a broker began, and by now; a reader may see either, and each part of it once."""
+    """The records of a partition before the broker's steps and now; a reader may see either state, each record once."""
 
     def __init__(self, before: BrokerPartition) -> None:
         self.before, self.after = before, before
@@ -177,7 +178,7 @@ class Answers:
         self.positions |= after.positions()
 
     def check(self, found: list[Row], start: int = 0) -> None:
-        """Hold records against both states: what is in both must be there, what is in none must not."""
+        """Compare records with both states: records in both must be read, records in neither must not."""
         before = [row for row in self.rows_before if row.offset >= start]
         after = {row for row in self.rows_after if row.offset >= start}
         offsets = [row.offset for row in found]
@@ -186,9 +187,9 @@ class Answers:
         assert after & set(before) <= set(found)
 
     def check_first(self, found: int | None, fits: list[bool]) -> None:
-        """Hold an offset against the first record that fits: one that is there by now, or one before it that went.
+        """Compare an offset with the first matching record now, or an earlier one that was removed.
 
-        `fits` has a word for each record that was there before.
+        `fits` has a flag for each record of the state before.
         """
         fitting = [row.offset for row, does in zip(self.rows_before, fits, strict=True) if does]
         there = {row.offset for row in self.rows_after}
@@ -280,7 +281,7 @@ def read_ranges(log: Log, answers: Answers) -> None:
 def check_batches(raws: list[bytes], answers: Answers) -> None:
     known = {batch.raw: batch for batch in answers.batches}
     assert all(raw in known for raw in raws)
-    # A batch comes whole, also one that the start lies in.
+    # Batches are returned whole, including the one with the start offset.
     answers.check([row for raw in raws for row in known[raw].rows if row.offset >= answers.start])
 
 
@@ -302,7 +303,7 @@ Steps = Callable[[BrokerPartition], Iterator[str]]
 
 
 class Faults:
-    """What was wrong after which step. All steps are tried before a test fails: it then tells them together."""
+    """The failures after each step. All steps are tried before a test fails with a list of them."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog
@@ -331,14 +332,14 @@ def clean_each(made: BrokerPartition) -> Iterator[str]:
 
 
 every_cleaning = pytest.mark.parametrize("cleaning", [merge, clean_each], ids=["merged", "each"])
-# One step in five, in a directory of its own each; `make test-slow` takes all of them.
+# One step in five, each in a new directory; `make test-slow` runs all of them.
 every_stride = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def at_each_step(
     root: Path, steps: Steps, faults: Faults, ask: Callable[[Answers, Iterator[str]], None], *, stride: int = 1
 ) -> None:
-    """Do some steps more each time, in a directory of its own: `ask` opens, has the steps done, and asks."""
+    """For each number of steps, call `ask` with a new directory; it opens, does the steps, and reads."""
     notes = ["none", *steps(make_partition(root))]
     shutil.rmtree(root)
     for number, note in itertools.islice(enumerate(notes), 0, None, stride):
@@ -362,7 +363,7 @@ def at_each_step(
 def test_open_reader_is_right_between_any_two_steps_of_the_cleaner(
     root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
-    """Goal: a reader that had no file open yet."""
+    """Goal: a reader without open files."""
 
     def ask(answers: Answers, steps: Iterator[str]) -> None:
         with opened(root, through) as log:
@@ -378,7 +379,7 @@ def test_open_reader_is_right_between_any_two_steps_of_the_cleaner(
 def test_reader_with_open_files_is_right_between_any_steps_of_the_cleaner(
     root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: a reader that had all files and indexes open; the steps are done under it, one at a time."""
+    """Goal: a reader with all files and indexes open during each step."""
     made = make_partition(root)
     answers = Answers(made)
     faults = Faults(caplog)
@@ -421,7 +422,7 @@ def test_running_iteration_continues_across_any_step_of_the_cleaner(
 def test_iteration_ends_where_a_broker_truncates_the_log(
     root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that becomes a follower cuts its own end. More than a chunk lies before it, and was read."""
+    """A broker that becomes a follower truncates its log. The reader has read more than a chunk before that."""
     made = make_partition(root)
     made.append((7,) * 1000)
     with opened(root, through) as log:
@@ -448,7 +449,7 @@ def test_iteration_ends_where_a_broker_truncates_the_log(
 def test_scan_continues_after_a_broker_truncated_and_appended(
     root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It wrote other batches, so that none begins where the next chunk would have."""
+    """Its new batches start at other positions than the next chunk."""
     made = make_partition(root)
     made.append((7,) * 1600)
     start = made.active
@@ -467,7 +468,7 @@ def test_scan_continues_after_a_broker_truncated_and_appended(
 
 @every_opening
 def test_truncation_by_a_running_broker_is_not_a_loss(root: Path, through: str) -> None:
-    """It writes that point once a minute. Where no broker runs, what is missing below it was lost."""
+    """It writes the recovery point once a minute. Without a running broker, missing records below it are lost."""
     made = make_partition(root)
     write_line(root, "recovery-point-offset-checkpoint", PLACE, made.next_offset)
     made.truncate(made.next_offset - 4)
@@ -525,7 +526,7 @@ def test_open_reader_follows_a_broker_that_rolls(root: Path, through: str, caplo
 def test_open_reader_is_right_between_any_two_steps_of_a_deletion(
     root: Path, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker raises the start in memory, deletes the segments below, and writes its checkpoint in a minute."""
+    """A broker raises the start in memory, deletes the segments below, and writes its checkpoint within a minute."""
 
     def steps(made: BrokerPartition) -> Iterator[str]:
         return made.delete(made.bases[2])
@@ -577,7 +578,7 @@ def cuts(made: BrokerPartition) -> None:
 def test_changes_by_a_broker_during_an_inspection_are_not_damage(
     root: Path, work: Callable[[BrokerPartition], None], told: str | None
 ) -> None:
-    """Goal: the segments that it has replaced or taken away are left out, and the caller learns of it."""
+    """Goal: replaced and deleted segments are skipped and reported to the caller."""
     made = make_partition(root)
     plan = plan_inspection(str(root / PLACE), files=QuickFiles())
     work(made)
@@ -598,7 +599,7 @@ def test_changes_by_a_broker_during_an_inspection_are_not_damage(
 def test_topic_deleted_under_an_open_log_is_not_found(
     root: Path, through: str, is_used: bool, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: the answers of a log that has been open for long."""
+    """Goal: a log that was opened before the deletion."""
     made = make_partition(root)
     BrokerPartition.create(root / "other-0").stop(root, clean=False)
     answers = Answers(made)
@@ -607,7 +608,7 @@ def test_topic_deleted_under_an_open_log_is_not_found(
             question(log, answers)
         gone = delete_topic(root, "orders")
         shutil.rmtree(gone)
-        # A log that was opened alone knows of no topic.
+        # A log without a store has no topic.
         with pytest.raises(TopicNotFound if through == "store" else (TopicNotFound, NotALog)):
             question(log, answers)
     assert complaints(caplog) == []
@@ -672,7 +673,7 @@ def test_open_store_follows_start_offset_raised_by_a_broker(root: Path) -> None:
         made.start = start
         give_up = time.monotonic() + 1
         while log.log_start_offset != start and time.monotonic() < give_up:
-            list(log.read(made.next_offset - 1))  # what a reader does all the time
+            list(log.read(made.next_offset - 1))  # as every reader does
         assert log.log_start_offset == start
         assert rows_of(log.scan()) == made.rows
         assert store.describe_topic("orders").partitions[0].log_start_offset == start
@@ -709,7 +710,7 @@ def test_log_is_not_opened_for_writing_while_a_broker_runs(root: Path, has_catal
         assert contents(root) == before
 
 
-def test_no_broker_can_start_while_a_log_in_its_root_is_open_for_writing(root: Path) -> None:
+def test_broker_cannot_start_while_a_log_is_open_for_writing(root: Path) -> None:
     make_partition(root)
     with Log(root / PLACE), Holder(root / names.LOCK, "broker") as broker:
         assert not broker.got_it

@@ -1,13 +1,13 @@
-"""A partition directory as a Kafka broker leaves it: it opens, reads, recovers, grows, and stays Kafka's.
+"""The partition directory of a Kafka broker: it can be opened, read, recovered, and appended to by Kafka's rules.
 
-The directory is built here with struct, after Kafka's LogSegment and LogLoader, without seeklog's code:
+The directory is built with struct as in Kafka's LogSegment and LogLoader, without seeklog's code:
 
     3.x    one index entry per append call: (last offset of the call, position of its first batch), and time
            entries that name the record, not its batch
     4.x    one entry per batch: (last offset, position), and time entries that name the batch's last offset
 
-A clean stop trims the indexes and adds the last time entry. After a crash the active segment's indexes still
-have their preallocated size, zeros behind the entries, and the log may end in the middle of a batch.
+A clean stop trims the indexes and adds the last time entry. After a crash the indexes of the active segment have their
+preallocated size with zeros after the entries, and the log may end in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 1000  # index_interval_bytes; small, so that a small log has many entries
 SEGMENT_BYTES = 12_000
-INDEX_BYTES = 10_485_760  # what a broker preallocates: rounded down to whole entries
+INDEX_BYTES = 10_485_760  # a broker's preallocation, rounded down to whole entries
 T = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAQACAAAAAAAAAKg"  # 22 characters of base64url
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -39,7 +39,7 @@ stops = pytest.mark.parametrize("stop", ["clean", "crash"])
 
 
 class Row(NamedTuple):
-    """A record, as it must be read."""
+    """The expected record."""
 
     offset: int
     timestamp_ms: int
@@ -91,13 +91,13 @@ def encode_batch(
 
 
 def last_offset_of(raw: bytes) -> int:
-    """Return the last offset of a batch, which in a compacted one may have no record."""
+    """Return the last offset of a batch, which may have no record after compaction."""
     return int(struct.unpack_from(">q", raw)[0] + struct.unpack_from(">i", raw, 23)[0])
 
 
 @dataclass
 class BrokerSegment:
-    """Kafka's LogSegment: what it appends to its three files."""
+    """Kafka's LogSegment: appends to its three files."""
 
     base_offset: int
     version: str
@@ -159,7 +159,7 @@ class Broker:
     next_offset: int = 0
 
     def append_call(self, *counts: int, leader_epoch: int, codec_attributes: int = 0) -> None:
-        """Append one batch for each count, all in one call, as one Produce request does."""
+        """Append one batch of each count in one call, as a Produce request does."""
         batches = []
         for count in counts:
             rows = [self._row(self.next_offset + n) for n in range(count)]
@@ -169,7 +169,7 @@ class Broker:
         self._append(batches, leader_epoch)
 
     def append_transaction(self, *, leader_epoch: int) -> None:
-        """Two records of a transaction, and the marker that commits it: an offset without a record."""
+        """Append two records of a transaction and its commit marker, an offset without a record."""
         rows = [self._row(self.next_offset + n) for n in range(2)]
         raw = encode_batch(
             rows, leader_epoch=leader_epoch, attributes=TRANSACTIONAL, producer=(4000, 1, self.next_offset)
@@ -184,7 +184,7 @@ class Broker:
         self._append([([marker], marker_raw)], leader_epoch)
 
     def _row(self, offset: int) -> Row:
-        # Times go back and forth, as producers' clocks do; some are equal.
+        # Timestamps go back and forth, like clocks of producers; some are equal.
         timestamp_ms = T + offset // 4 * 100 - offset % 3 * 150
         key = None if offset % 6 == 0 else b"key %d" % (offset % 10)
         value = None if offset % 11 == 10 else b"value %d " % offset + b"." * (offset % 60)
@@ -214,14 +214,14 @@ class Broker:
 
 
 def encode_snapshot(offset: int) -> bytes:
-    """Producer state at an exclusive end offset, with one producer."""
+    """Return the producer state at an end offset (exclusive), with one producer."""
     entry = struct.pack(">qhiqiqiq", 4000, 1, offset, offset - 1, 1, T, 3, -1)
     body = struct.pack(">i", 1) + entry
     return struct.pack(">hI", 1, crc32.iscsi(body)) + body
 
 
 def make_broker(version: str) -> Broker:
-    """Some 600 records in about four segments and three epochs; calls of one and of several batches."""
+    """Create a broker with some 600 records in about four segments and three epochs; calls have one or more batches."""
     broker = Broker(version)
     for number in range(90):
         epoch = (2, 5, 9)[number // 30]
@@ -274,7 +274,7 @@ def test_brokers_directory_opens_and_reads(version: str, stop: str, partition: P
 
 @versions
 @stops
-def test_every_offset_is_found_through_the_brokers_indexes(version: str, stop: str, partition: Path) -> None:
+def test_every_offset_is_found_with_broker_indexes(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop=stop)
 
@@ -286,7 +286,7 @@ def test_every_offset_is_found_through_the_brokers_indexes(version: str, stop: s
 
 @versions
 @stops
-def test_every_time_is_found_through_the_brokers_indexes(version: str, stop: str, partition: Path) -> None:
+def test_every_time_is_found_with_broker_indexes(version: str, stop: str, partition: Path) -> None:
     broker = make_broker(version)
     broker.write(partition, stop=stop)
     times = {row.timestamp_ms for row in broker.rows}
@@ -300,7 +300,7 @@ def test_every_time_is_found_through_the_brokers_indexes(version: str, stop: str
 @versions
 @stops
 def test_reading_only_changes_nothing(version: str, stop: str, partition: Path) -> None:
-    """Goal: a look at a broker's directory leaves it as it was."""
+    """Goal: reading a broker's directory changes nothing."""
     broker = make_broker(version)
     broker.write(partition, stop=stop)
     before = contents(partition)
@@ -332,7 +332,7 @@ def test_batch_torn_by_the_crash_is_cut_and_kept(version: str, partition: Path) 
 
 @versions
 def test_preallocated_zeros_at_the_end_of_the_log_are_cut(version: str, partition: Path) -> None:
-    """Goal: with `log.preallocate`, or after a power loss that grew the file alone."""
+    """Goal: with `log.preallocate`, or after a power loss that kept only the file size."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
     active = broker.segments[-1]
@@ -387,7 +387,7 @@ def test_new_leader_epoch_follows_the_brokers(version: str, stop: str, partition
     with open_log(partition) as log:
         for epoch, end in ((2, broker.epochs[1][1]), (5, broker.epochs[2][1]), (9, broker.next_offset)):
             assert log.end_offset_for_epoch(epoch) == (epoch, end)
-        # An epoch that nobody led ends where the one before it does.
+        # An epoch without a leader ends where the previous one does.
         assert log.end_offset_for_epoch(7) == (5, broker.epochs[2][1])
         log.begin_epoch(12)
         assert log.append(b"of the new leader") == broker.next_offset
@@ -427,7 +427,7 @@ def test_files_of_deletions_and_cleanings_are_removed(version: str, stop: str, p
 
 
 def compacted(segment: BrokerSegment, rows: list[Row], *, version: str) -> tuple[BrokerSegment, list[Row]]:
-    """What the cleaner makes of a segment: batches keep their offsets and lose every other record."""
+    """Return a cleaned segment: batches keep their offsets and lose every other record."""
     cleaned = BrokerSegment(segment.base_offset, version)
     kept: list[Row] = []
     for batch in split(segment.log):
@@ -447,13 +447,13 @@ def compacted(segment: BrokerSegment, rows: list[Row], *, version: str) -> tuple
 
 @versions
 def test_finished_swap_replaces_its_segment(version: str, partition: Path) -> None:
-    """Goal: a crash after the cleaned files were renamed to .swap; they are whole and win."""
+    """Goal: a crash after the cleaned files were renamed to .swap; they are complete and replace the segment."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
     old = broker.segments[1]
     cleaned, kept = compacted(old, broker.rows, version=version)
     cleaned.write(partition, trimmed=True, suffix=".swap")
-    # A later segment was still being cleaned: that has no say about an earlier swap.
+    # A later segment was still being cleaned, which does not affect an earlier swap.
     (partition / f"{broker.segments[2].base_offset:020d}.log.cleaned").write_bytes(b"half")
     end = broker.segments[2].base_offset
     expected = [row for row in broker.rows if not old.base_offset <= row.offset < end] + kept
@@ -468,7 +468,7 @@ def test_finished_swap_replaces_its_segment(version: str, partition: Path) -> No
 
 @versions
 def test_swap_that_merges_segments_replaces_all_of_them(version: str, partition: Path) -> None:
-    """Goal: the cleaner puts small segments together; what they held must not be read twice."""
+    """Goal: the cleaner merges small segments; their records must not be read twice."""
     broker = make_broker(version)
     broker.write(partition, stop="crash")
     first, kept = compacted(broker.segments[0], broker.rows, version=version)
@@ -534,7 +534,7 @@ def test_segment_without_batches_that_compaction_removed_is_read(
     kept: list[Row] = []
     for batch in left:
         rows = [row for row in broker.rows if batch.base_offset <= row.offset <= batch.last_offset]
-        # A marker's batch has no row, but a time of its own like any other.
+        # The batch of a marker has no row, but it has a timestamp.
         times = rows or [Row(batch.last_offset, batch.max_timestamp_ms, None, None)]
         cleaned.append_call([(times, batch.raw)])
         kept += rows
@@ -668,7 +668,7 @@ class FoundBatch(NamedTuple):
 
 
 def split(log: bytes) -> list[FoundBatch]:
-    """Return the batches of a .log file, which must be whole and without anything between or behind them."""
+    """Return the batches of a .log file, which must have nothing else in it."""
     batches, position = [], 0
     while position < len(log):
         base_offset, length, leader_epoch, magic, crc = struct.unpack_from(">qiibI", log, position)
@@ -693,7 +693,7 @@ def read_epochs(partition: Path) -> list[tuple[int, int]]:
 
 
 def check_kafkas_rules(partition: Path, rows: list[Row], *, leader_epoch: int) -> None:
-    """Check every file as a broker would that opens the directory without trusting it."""
+    """Check every file as a broker does after an unclean shutdown."""
     segments = sorted(partition.glob("*.log"))
     next_offset = int(segments[0].stem)
     first_new_offset = rows[-1].offset
@@ -729,8 +729,8 @@ def check_offset_index(index: bytes, batches: list[FoundBatch], base_offset: int
         assert by_position[position].base_offset <= base_offset + relative_offset
         assert base_offset + relative_offset <= batches[-1].last_offset
         assert any(batch.last_offset == base_offset + relative_offset for batch in batches)
-    # No stretch of the log without an entry is longer than the interval and the batches at its ends. A call
-    # of an old broker is up to three batches.
+    # The distance between entries is at most the interval plus the batches at its ends. A call
+    # of an old broker has up to three batches.
     positions = [0, *(position for _, position in entries)]
     for start, end in zip(positions, [*positions[1:], batches[-1].position if batches else 0], strict=True):
         inside = [batch for batch in batches if start <= batch.position < end]

@@ -1,6 +1,6 @@
-"""Batches that others wrote: seeklog reads exactly what was put into them, for ever.
+"""Batches written by other programs: seeklog reads exactly their content.
 
-`make_golden.py` says where the files come from and what is in them.
+`make_golden.py` describes the files and creates them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from seeklog.record.codec import CODEC_NAMES
 golden = pytest.mark.parametrize("name", NAMES)
 
 
-def test_the_collection_is_whole() -> None:
-    """Goal: a file lost in a merge is noticed; a pattern that matches nothing would test nothing."""
+def test_collection_is_complete() -> None:
+    """Goal: notice a missing file; a pattern that matches nothing would test nothing."""
     assert len(NAMES) == 72
     assert {path.stem for path in GOLDEN.glob("*.json")} == set(NAMES)
     for writer in ("aiokafka", "kafkapython", "librdkafka"):
@@ -62,10 +62,10 @@ def test_the_records_are_read(name: str) -> None:
 
 @golden
 def test_appended_batches_are_read_back_identical(name: str, tmp_path: Path) -> None:
-    """Goal: an append stamps base offset and leader epoch, and leaves every other byte alone."""
+    """Goal: an append stamps base offset and leader epoch, and changes no other byte."""
     raw = raw_bytes(name)
     with open_log(tmp_path) as log:
-        # Something ahead of them, so that the base offset has to change.
+        # A record before them, so that the base offset must change.
         assert log.append(b"ahead") == 0
         offsets = log.append_batches(raw)
 
@@ -118,7 +118,7 @@ def test_all_batches_in_one_file_are_one_log(tmp_path: Path) -> None:
 
 
 def by_its_own_producer(raw: bytes, producer_id: int) -> bytes:
-    """Return batches as another producer would have written them: in one log two cannot share an id."""
+    """Return batches with another producer id, because two producers of a log cannot share an id."""
     return b"".join(
         seal(with_field(batch.raw, "producer_id", producer_id)) if batch.header.producer_id >= 0 else batch.raw
         for batch in split_batches(raw)
@@ -126,7 +126,7 @@ def by_its_own_producer(raw: bytes, producer_id: int) -> bytes:
 
 
 def test_only_base_offset_and_leader_epoch_may_change() -> None:
-    """Goal: the comparison above would see any other byte change."""
+    """Goal: the comparison above detects a change of any other byte."""
     raw = raw_bytes("librdkafka-shapes-none")
     stamped = (99).to_bytes(8, "big") + raw[8:12] + (7).to_bytes(4, "big") + raw[16:]
 

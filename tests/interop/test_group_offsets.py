@@ -1,8 +1,8 @@
-"""The offsets of groups, in both directions: kafka-python and aiokafka decode what seeklog commits, and what they
-encode, or what real brokers left, is read by seeklog.
+"""Committed offsets in both directions: kafka-python and aiokafka decode what seeklog commits, and seeklog reads what
+they encode and what real brokers have written.
 
-Neither library has the records of `__consumer_offsets`, so their schemas are put together here from Kafka's message
-definitions, out of the libraries' own types; batches, subscriptions and assignments are decoded by their own classes.
+Neither library has the records of `__consumer_offsets`, so their schemas are built here from Kafka's message
+definitions with the libraries' types. Batches, subscriptions, and assignments are decoded by the libraries' classes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BROKERS = Path(__file__).parent / "golden" / "broker"
 
 
 class Peer(NamedTuple):
-    """One library: its types, its reader of batches, its consumer protocol."""
+    """A library: its types, its batch reader, and its consumer protocol."""
 
     types: Any
     memory_records: Any
@@ -118,7 +118,7 @@ peers = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
 
 
 def decoded(schema: Any, data: bytes) -> tuple[Any, ...]:
-    """Decode bytes that the schema uses up to the last one."""
+    """Decode bytes, all of which the schema must use."""
     stream = BytesIO(data)
     fields: tuple[Any, ...] = schema.decode(stream)
     assert stream.read() == b""
@@ -139,7 +139,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def raw_records(peer: Peer, store: Store) -> list[tuple[bytes, bytes | None]]:
-    """Return keys and values of all of `__consumer_offsets`, read by the peer from the files themselves."""
+    """Return all keys and values of `__consumer_offsets`, read from the files by the peer."""
     found = []
     for directory in sorted(store.path.glob(f"{CONSUMER_OFFSETS}-*")):
         for path in sorted(directory.glob("*.log")):
@@ -154,7 +154,7 @@ def raw_records(peer: Peer, store: Store) -> list[tuple[bytes, bytes | None]]:
 
 
 def records_of(peer: Peer, store: Store) -> list[tuple[tuple[Any, ...], tuple[Any, ...] | None]]:
-    """Return keys and values as the peer's schemas decode them."""
+    """Return keys and values decoded by the peer's schemas."""
     found = []
     for key, value in raw_records(peer, store):
         is_group = key[:2] == b"\0\2"
@@ -292,7 +292,7 @@ def test_offsets_encoded_by_other_clients_are_read(store: Store, peer: Peer) -> 
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The data directory that a real broker left."""
+    """The data directory of a real broker."""
     with tarfile.open(BROKERS / f"{request.param}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path / str(request.param)
@@ -302,7 +302,7 @@ real_brokers = pytest.mark.parametrize("broker", sorted(path.stem for path in BR
 
 
 def told_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition, int]]:
-    """Return what the broker's own clients reported of its groups."""
+    """Return what clients read of the broker's groups."""
     (name,) = (value for key, value in request.node.callspec.params.items() if key == "broker")
     groups = json.loads((BROKERS / f"{name}.json").read_text())["groups"]
     return {
@@ -345,7 +345,7 @@ def test_consumer_continues_a_group_of_a_real_broker(broker: Path, request: pyte
         offsets = {
             TopicPartition(*decoded(peer.offset_key, key)[2:]): decoded(peer.offset_value, value)[1]
             for key, value in raw_records(peer, store)
-            # The broker itself may write version 4; what seeklog adds is version 3.
+            # The broker may write version 4; seeklog writes version 3.
             if value is not None and key.startswith(b"\0\1\0\5fraud") and value[:2] == b"\0\3"
         }
         assert offsets.items() >= expected.items()

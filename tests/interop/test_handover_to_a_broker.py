@@ -1,6 +1,6 @@
 """A store handed over to real brokers and taken back, as docs/kafka.md describes.
 
-`kafka_jars.py` finds the brokers' jars; where it cannot, these tests skip with one line.
+`kafka_jars.py` finds the brokers' jars; without them these tests skip.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from seeklog.handover.plan import LocalStore
 from seeklog.log.side.epochs import LeaderEpochs
 
 TIMEOUT_S: Final = 30.0
-# Of `trimmed`: inside of a segment, so that the checkpoint alone says where the log starts.
+# Of `trimmed`: inside a segment, so that only the checkpoint has the log start offset.
 DELETED: Final = 77
 TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
     "payments": (4, {"retention.ms": -1, "segment.bytes": 4096, "compression.type": "lz4"}),
@@ -59,14 +59,14 @@ Rows = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 
 
 class HandedOver(RealBroker):
-    """A broker with the `server.properties` that the verb printed."""
+    """A broker with the `server.properties` that the command printed."""
 
     def __init__(self, jars: Jars, work: Path, root: Path) -> None:
         super().__init__(jars, work, data=root)
         self.properties_path = work / "printed.properties"
 
     def take_printed(self) -> None:
-        """Use the printed lines, and no others."""
+        """Use only the printed lines."""
         self._properties = self.properties_path
 
 
@@ -76,7 +76,7 @@ def jars(request: pytest.FixtureRequest) -> Jars:
 
 
 def fill(root: Path) -> None:
-    """Make a store with what a broker must find: keys, a compacted topic, a deleted beginning, groups."""
+    """Create a store with keys, a compacted topic, a raised log start offset, and groups."""
     with seeklog.open(root, background=False) as store:
         for name, (count, config) in TOPICS.items():
             store.create_topic(name, partitions=count, config=config)
@@ -111,7 +111,7 @@ def offsets_in(root: Path, group: str) -> dict[str, int]:
 
 
 def patiently(ask: Any) -> Any:
-    """Ask a broker that has just started until its partitions have leaders and its groups are loaded."""
+    """Retry until a new broker has leaders and has loaded its groups."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -123,7 +123,7 @@ def patiently(ask: Any) -> Any:
 
 
 def rows_of(broker: RealBroker, places: list[str]) -> Rows:
-    """Read partitions from their log start offsets on."""
+    """Read partitions from their log start offsets."""
     words = {"bootstrap.servers": broker.bootstrap, "group.id": "tests", "log_level": 0, "enable.auto.commit": False}
     consumer = Consumer(words)
     rows: Rows = {}
@@ -268,11 +268,11 @@ def test_store_returns_with_the_brokers_changes_and_goes_back(
 
 
 def change_in_the_broker(broker: RealBroker) -> None:
-    """Do to the topics whatever a cluster's owner may."""
+    """Change the topics as an administrator may."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wait(admin.delete_topics(["customers", "many"]))
-    time.sleep(1)  # the broker removes the directories by itself
+    time.sleep(1)  # the broker removes the directories later
     again = [NewTopic("many", 1, 1), NewTopic("made-there", 2, 1, config={"cleanup.policy": "compact"})]
     wait(admin.create_topics(again))
     wait(admin.create_partitions([NewPartitions("empty", 2)]))
@@ -294,7 +294,7 @@ def wait(answers: dict[Any, Any]) -> None:
 
 
 def tool(broker: RealBroker, command: str) -> str:
-    """Run a command as it was printed, by the class that its script stands for."""
+    """Run a printed command with the class of its script."""
     script, *words = shlex.split(command)
     classes = {
         "bin/kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",

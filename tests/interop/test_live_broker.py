@@ -1,6 +1,6 @@
-"""Beside a real broker that runs: it produces, rolls, compacts, deletes and creates again under our readers.
+"""Readers beside a real running broker that appends, rolls, compacts, deletes, and recreates topics.
 
-Needs Maven and Java, see `kafka_jars.py`. The soak, `tests/soak`, does the same for ten minutes and with restarts.
+Needs Maven and Java, see `kafka_jars.py`. `tests/soak` does the same for ten minutes, with restarts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What seeklog writes, others read: aiokafka's compiled reader, kafka-python's, and librdkafka's consumer."""
+"""Other programs read what seeklog writes: aiokafka's compiled reader, kafka-python's, and librdkafka's consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `.snapshot` files that real brokers wrote: read, rewritten byte for byte, and rebuilt from the logs."""
+"""The `.snapshot` files of real brokers: read, written identically, and rebuilt from the logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seeklog.record.control import decode_end_marker
 
 GOLDEN = Path(__file__).parent / "golden" / "broker"
 NAMES = sorted(path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz"))
-# Nothing expires: these producers have been idle for as long as the files are old.
+# Nothing expires: these producers have been idle since the files were written.
 FOREVER_MS = 2**62
 
 
@@ -27,7 +27,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def snapshots_of(directory: Path) -> dict[int, list[ProducerEntry]]:
-    """Return the producers in every snapshot of a partition, by its offset."""
+    """Return the producers in every snapshot of a partition by its offset."""
     found = {}
     for path in sorted(directory.glob("*.snapshot")):
         entries = decode_snapshot(path.read_bytes())
@@ -59,7 +59,7 @@ def test_state_from_the_log_equals_the_brokers_snapshot(broker: Path) -> None:
             continue
         with LogReader(directory) as log:
             if log.log_start_offset:
-                continue  # what wrote before that was in the log once, and is in the snapshot still
+                continue  # earlier producers are still in the snapshot, but no longer in the log
             batches = list(log.read_batches(0, max_bytes=1 << 30, uncommitted=True))
         for offset, expected in snapshots.items():
             state = ProducerState(expiration_ms=FOREVER_MS)

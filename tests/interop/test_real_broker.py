@@ -1,8 +1,8 @@
-"""Data directories that real Kafka brokers wrote: seeklog finds in them what the broker told its clients.
+"""Data directories of real Kafka brokers: seeklog reads the same from them as clients read from the broker.
 
-`make_broker_golden.py` says how they were made and what is in them. A partition directory does not hold its
-log start offset: a broker keeps those of all partitions in the root's `log-start-offset-checkpoint`. So a lone
-`Log` starts with its first segment, and these tests skip what DeleteRecords had hidden.
+`make_broker_golden.py` describes and creates them. A partition directory does not have its log start offset, which is
+in the root's `log-start-offset-checkpoint`. So a `Log` without a store starts with its first segment, and these tests
+skip records hidden by DeleteRecords.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(unpacked: Path, name: str, partition: str, tmp_path: Path) -> Path:
-    """A copy of one partition, to be written."""
+    """A writable copy of one partition."""
     copy = tmp_path / partition
     shutil.copytree(unpacked / name / partition, copy)
     return copy
 
 
-def test_the_collection_is_whole() -> None:
-    """Goal: a file lost in a merge is noticed; and the directories hold what they were made to hold."""
+def test_collection_is_complete() -> None:
+    """Goal: notice a missing file, and check that the directories have their intended content."""
     assert [name.rsplit("-", 1)[1] for name in NAMES] == ["clean", "killed"] * 2
     for name in NAMES:
         partitions = description(name)["partitions"]
@@ -108,8 +108,8 @@ def test_type_of_every_timestamp_is_read(name: str, partition: str, unpacked: Pa
 def test_time_has_the_offset_that_the_broker_found(name: str, partition: str, directory: Path) -> None:
     """Goal: the same answers, once the log start offset is the broker's.
 
-    Two of the broker's answers are its own. It counts the markers of transactions, stamped when they were
-    written; and it takes the time of an empty segment from its file, looks there, and finds nothing.
+    Two of the broker's answers differ: it includes markers of transactions, which have timestamps; and for an empty
+    segment it uses the time of the file, searches the segment, and finds nothing.
     """
     told = facts(name, partition)
     records = [row[0] for row in told["records"]]
@@ -129,7 +129,7 @@ def test_time_is_found_through_the_brokers_index(name: str, partition: str, unpa
     told = facts(name, partition)
     with open_reader(unpacked / name / partition) as log:
         if log.log_start_offset < told["log_start_offset"]:
-            return  # the records that DeleteRecords hid have times, too
+            return  # records hidden by DeleteRecords have timestamps too
         for time_ms, _ in told["times"]:
             first = next((offset for offset, timestamp, *_ in told["records"] if timestamp >= time_ms), None)
             assert log.offset_at_time(time_ms) == first, time_ms
@@ -152,7 +152,7 @@ def test_appended_records_follow(name: str, partition: str, directory: Path) -> 
         if file.endswith(".log"):
             assert after[file].startswith(data)
     for file in ("partition.metadata", *(file for file in before if file.endswith((".snapshot", ".txnindex")))):
-        # Of the snapshots those at the beginnings of segments stay; the one at the end gives way to another.
+        # Snapshots at the start of segments are kept; the one at the end is replaced.
         if file in after or file.replace(".snapshot", ".log") in before or not file.endswith(".snapshot"):
             assert after[file] == before[file]
 
@@ -171,7 +171,7 @@ def test_the_indexes_are_the_brokers_byte_for_byte(name: str, partition: str, di
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_control_batches_hold_offsets_but_no_records(name: str, unpacked: Path) -> None:
+def test_control_batches_have_offsets_but_no_records(name: str, unpacked: Path) -> None:
     with open_reader(unpacked / name / "txn-0") as log:
         markers = [batch for batch in log.read_batches(0, max_bytes=1 << 24) if batch.header.is_control]
         offsets = {record.offset for record in log.scan()}
@@ -227,7 +227,7 @@ def test_committed_offsets_are_read_from_the_brokers_own_topic(name: str, unpack
 
 
 def decode_key(key: bytes) -> list[Any]:
-    """Return the version of a key and, of an offset's, its group, topic and partition."""
+    """Return the version of a key, and the group, topic, and partition of an offset key."""
     (version,) = struct.unpack_from(">h", key)
     if version > 1:
         return [version]
@@ -237,14 +237,14 @@ def decode_key(key: bytes) -> list[Any]:
 
 
 def decode_commit(value: bytes) -> list[Any]:
-    """Return offset and metadata: i16 version, i64 offset, i32 leader epoch, string, and more.
+    """Return offset and metadata of i16 version, i64 offset, i32 leader epoch, string, and more.
 
-    From version 4 on, a string's length is a varint of one more than it; here one byte is enough.
+    From version 4 on a string has its length plus one as a varint, here a single byte.
     """
     version, offset, _leader_epoch = struct.unpack_from(">hqi", value)
     assert version in (3, 4)
     metadata = decode_string(value, 14)[0] if version == 3 else value[15 : 14 + value[14]].decode()
-    # confluent-kafka commits the zero behind a C string, too, and shows none of it.
+    # confluent-kafka also commits the terminating zero of a C string, and does not return it.
     return [offset, metadata.removesuffix("\0")]
 
 

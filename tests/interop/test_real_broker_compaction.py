@@ -1,8 +1,8 @@
-"""Partitions that real brokers' own cleaners and coordinators left, compacted by seeklog, and read by others.
+"""Partitions of real brokers, compacted by seeklog and read by clients.
 
-The directories are those of `test_real_broker.py`: real Kafka 3.9.2 and 4.3.1. `compacted` and `emptied` were cleaned
-by the broker (gaps, delete horizons, batches without records, empty segments); `txn` has committed and aborted
-transactions with their `.txnindex`, and in the killed ones an open transaction, but no cleaner has been at it.
+The directories are those of `test_real_broker.py`, of Kafka 3.9.2 and 4.3.1. The broker cleaned `compacted` and
+`emptied` (gaps, delete horizons, batches without records, empty segments). `txn` has committed and aborted transactions
+with their `.txnindex`, an open transaction in the killed directories, and was never cleaned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seeklog.record.batch import Batch
 
 from .broker_directories import GOLDEN, NAMES, expected_rows, facts, rows
 
-# Before any delete horizon that a broker has set, and after all of them.
+# Before every delete horizon set by a broker, and after all of them.
 T = 1_700_000_000_000
 LONG_AFTER = 4_000_000_000_000
 
@@ -52,7 +52,7 @@ def active_base(log: Log) -> int:
 
 
 def latest(records: list[Record], *, below: int) -> list[Record]:
-    """What compaction keeps by Kafka's rules of records that count: below an offset the last of each key."""
+    """Return the records that compaction keeps by Kafka's rules: the last of each key below an offset."""
     last = {record.key: record.offset for record in records if record.offset < below}
     return [
         record
@@ -73,12 +73,12 @@ def test_compaction_after_a_brokers_cleaner_keeps_the_same_records(
     with open_copy(unpacked, tmp_path, name, partition) as log:
         assert rows(log.scan(), partition) == expected_rows(name, partition)
         before, shape = list(log.scan()), batches(log)
-        # A broker may leave the newest sealed segment for its next round.
+        # A broker may leave the last sealed segment for its next round.
         expected = latest(before, below=active_base(log))
         assert len(expected) >= len(before) - 1
         log.compact()
         assert list(log.scan()) == expected
-        # Producers are known by the same batches as before, with or without records.
+        # The state of producers is in the same batches as before, with or without records.
         assert {b.base_offset for b in shape if b.header.producer_id >= 0} >= {
             b.base_offset for b in batches(log) if b.header.producer_id >= 0
         }
@@ -111,7 +111,7 @@ def test_delete_horizons_of_a_broker_are_kept_and_expire(name: str, unpacked: Pa
 def test_committed_records_of_a_brokers_transactions_stay(
     name: str, has_index: bool, unpacked: Path, tmp_path: Path
 ) -> None:
-    """Goal: `committed` is what the broker itself gave a consumer of committed records."""
+    """Goal: `committed` is what the broker returned with read_committed."""
     committed = set(facts(name, "txn-0")["committed"])
     with open_copy(unpacked, tmp_path, name, "txn-0") as log:
         directory = tmp_path / "txn-0"
@@ -124,7 +124,7 @@ def test_committed_records_of_a_brokers_transactions_stay(
         log.compact()
         counting = [record for record in before if record.offset in committed or record.offset >= bound]
         assert list(log.scan()) == latest(counting, below=bound)
-        # The entries of the broker's own index, byte for byte, for markers in segments that were replaced.
+        # The entries of the broker's index are kept unchanged for markers in replaced segments.
         assert read_entries(directory, below=bound) == entries
         markers = {b.last_offset for b in batches(log) if b.header.is_control}
         assert {entry[3] for entry in entries} <= markers
@@ -164,5 +164,5 @@ def test_clients_read_what_seeklog_compacted(
         log.compact()
         expected = [(record.offset, record.timestamp_ms, record.key, record.value) for record in log.scan()]
         raw = b"".join(batch.raw for batch in batches(log))
-    # Neither client knows delete horizons. Times are stored as distances from that number, so the sums are right.
+    # Neither client knows delete horizons, but timestamps are deltas from the horizon, so the sums are right.
     assert read_with(peer.MemoryRecords, raw) == expected

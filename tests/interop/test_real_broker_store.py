@@ -1,6 +1,6 @@
-"""Data directories that real Kafka brokers wrote, opened as stores: topics, start offsets, groups, appends.
+"""Data directories of real Kafka brokers opened as stores: topics, log start offsets, groups, appends.
 
-`make_broker_golden.py` says how they were made; `test_real_broker.py` looks at their partitions one by one.
+`make_broker_golden.py` creates them; `test_real_broker.py` tests their partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ every_broker = pytest.mark.parametrize("name", NAMES)
 
 @pytest.fixture
 def root(unpacked: Path, name: str, tmp_path: Path) -> Path:
-    """A copy of a broker's directory, to be written."""
+    """A writable copy of a broker's directory."""
     shutil.copytree(unpacked / name, tmp_path / name)
     return tmp_path / name
 
@@ -73,7 +73,7 @@ def test_brokers_directory_opened_for_writing_keeps_its_records(root: Path, name
             if not partition.topic.startswith("__"):
                 *kept, last = store.log(*partition).scan()
                 assert last.value == b"ours"
-                # Nothing was deleted for its age, though the records are from another year.
+                # Retention deleted nothing, although the records are years old.
                 assert rows(kept, str(partition)) == expected_rows(name, str(partition))
 
 
@@ -89,7 +89,7 @@ def test_committed_offsets_of_a_brokers_groups_are_found(root: Path, name: str) 
             assert {str(partition): offset for partition, offset in found.offsets.items()} == {
                 partition: offset for partition, (offset, _) in told.items()
             }
-            # Its members were processes of the broker's clients: none of them lives.
+            # The processes of its members have ended.
             assert found.members == ()
 
 

@@ -1,4 +1,4 @@
-"""What a release of seeklog has written is opened by every later one, and read as it was."""
+"""Files written by a release of seeklog are opened by every later release and read the same."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_collection_has_every_kind_of_file(release: Path) -> None:
     assert [start for start in BEGINNINGS if not any(name.startswith(start) for name in found)] == []
 
 
-def test_the_collection_is_whole_and_small() -> None:
-    """Goal: a file lost in a merge is noticed; what is kept for ever is kept small."""
+def test_collection_is_complete_and_small() -> None:
+    """Goal: notice a missing file, and keep permanent files small."""
     assert "0.1.0" in VERSIONS
     assert all(path.stat().st_size < 60_000 for path in GOLDEN.iterdir())
 
@@ -76,7 +76,7 @@ def test_writer_finds_the_same_and_finishes_the_transaction(version: str, releas
     after = contents(release)
     for path, data in before.items():
         if path.endswith((names.LOG, names.TORN, names.DAMAGED)):
-            # Byte for byte; the transaction's own records come behind.
+            # Identical; the records of the transaction follow.
             assert after[path].startswith(data), path
     assert not any(path.rpartition("/")[2].startswith(names.STAGED) for path in after)
 

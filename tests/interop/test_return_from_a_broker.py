@@ -1,7 +1,7 @@
-"""A store that was with a broker and comes back, with nothing removed by hand: what the broker left is what holds.
+"""A store that was handed to a broker and returns, with no manual step: the broker's files are authoritative.
 
-seeklog writes a store and closes it, or is killed. The broker's visit is made by `broker_steps.py`: file operations
-without seeklog's code. Our seals, key indexes and checkpoint still exist, and may describe other bytes.
+seeklog writes a store and closes it, or is killed. `broker_steps.py` does the file operations of the broker's visit
+without seeklog's code. seeklog's seals, key indexes, and checkpoint remain, and may describe bytes that have changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_ours(root: Path, **words: Any) -> Store:
 
 
 def fill(store: Store, count: int, *, start: int) -> list[Row]:
-    """Append records that tell their offsets, in batches of seven."""
+    """Append records with their offsets as values, in batches of seven."""
     rows = [row_of(start + n) for n in range(count)]
     with store._table.writing(TopicPartition("orders", 0)) as log:
         for at in range(0, count, 7):
@@ -53,7 +53,7 @@ def fill(store: Store, count: int, *, start: int) -> list[Row]:
 
 
 def make_store(root: Path, *, end: str) -> list[Row]:
-    """Make a store of one partition with several segments, their seals and key indexes."""
+    """Create a store of one partition with several segments, their seals, and key indexes."""
     work = root.parent / "work"
     store = open_ours(work)
     store.create_topic("orders", partitions=1)
@@ -77,7 +77,7 @@ Visit = Callable[[BrokerPartition], None]
 
 
 def nothing(broker: BrokerPartition) -> None:
-    """It starts, leads, and stops."""
+    """The broker starts, becomes the leader, and stops."""
 
 
 def appends(broker: BrokerPartition) -> None:
@@ -92,7 +92,7 @@ def rolls(broker: BrokerPartition) -> None:
 
 
 def compacts_its_own(broker: BrokerPartition) -> None:
-    """Above our recovery point: the first batch behind our last one goes."""
+    """Compact above our recovery point: the first batch after our last one is removed."""
     broker.roll()
     ours = broker.bases[-1]
     for _ in range(3):
@@ -137,7 +137,7 @@ def deletes_all_and_appends(broker: BrokerPartition) -> None:
 
 
 def cuts_the_end(broker: BrokerPartition) -> None:
-    """It follows another leader, which had fewer of our records."""
+    """Follow another leader, which has fewer of our records."""
     broker.truncate(broker.bases[-1] - 20)
 
 
@@ -177,7 +177,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def visited(root: Path, visit: Visit, *, end: str, stop: str, epoch: int = 5) -> BrokerPartition:
-    """Return the partition of a store that a broker had, as it left it."""
+    """Return the partition of a store after a broker's visit."""
     rows = make_store(root, end=end)
     broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=epoch)
     visit(broker)
@@ -186,7 +186,7 @@ def visited(root: Path, visit: Visit, *, end: str, stop: str, epoch: int = 5) ->
 
 
 def check_bytes(broker: BrokerPartition) -> None:
-    """Every byte that the broker left is where it was; more may follow the last one."""
+    """Check that every byte of the broker is unchanged; more may follow."""
     for base, batches in broker.segments.items():
         if base >= broker.start or base == broker.active or any(b.last_offset >= broker.start for b in batches):
             assert broker.path(base).read_bytes().startswith(b"".join(batch.raw for batch in batches)), base
@@ -235,7 +235,7 @@ def test_writer_keeps_what_the_broker_left_and_appends_after_it(
         assert log.log_start_offset == broker.start
         store.maintain()
     check_bytes(broker)
-    # If the broker has only appended, our files still describe the older segments.
+    # If the broker only appended, our files are still valid.
     assert len(told) == 1 or (len(told) == 0 and visit in VISITS[:3]), told
     caplog.clear()
     with open_ours(root) as store:
@@ -260,7 +260,7 @@ def test_single_partition_is_as_the_broker_left_it(root: Path, visit: Visit, mod
 
 
 def compacts_alone(broker: BrokerPartition) -> None:
-    """No batch carries its epoch."""
+    """Compact without appending, so that no batch has the broker's epoch."""
     for base in broker.bases[:-1]:
         list(broker.clean(base))
 
@@ -354,7 +354,7 @@ def test_second_visit_is_handled_like_the_first(root: Path, visits: tuple[Visit,
 @every_visit
 @ends
 def test_scan_continues_across_a_visit_and_the_next_open(root: Path, visit: Visit, end: str, direction: str) -> None:
-    """Goal: seals of the open after the visit describe files that end before the next one begins."""
+    """Goal: seals written after the visit describe segments that end before the next one starts."""
     rows = make_store(root, end=end)
     with open_ours(root, read_only=True) as reader:
         log = reader.log("orders", 0)
@@ -423,7 +423,7 @@ def test_damage_after_a_visit_is_reported_and_not_cut(root: Path, visit: Visit, 
 
 @pytest.mark.parametrize("lost", ["the end of a file", "a file"])
 def test_missing_last_batch_after_a_visit_is_reported(root: Path, lost: str) -> None:
-    """Goal: below the broker's recovery point, where nothing but that tells it."""
+    """Goal: a missing batch that only the broker's recovery point reveals."""
     broker = visited(root, rolls, end="closed", stop="clean")
     path = broker.path(broker.active)
     if lost == "a file":
@@ -447,7 +447,7 @@ WITNESSES: Final = ("none", "meta.properties", "a visit before")
 
 
 def store_without_a_visit(root: Path, witness: str) -> tuple[BrokerPartition, list[Row]]:
-    """Return a store that seeklog closed last, and what stands in it."""
+    """Return a store that seeklog closed last, and its records."""
     if witness == "a visit before":
         broker = visited(root, rolls, end="closed", stop="clean")
         with open_ours(root) as store:
@@ -538,7 +538,7 @@ def test_reader_continues_after_segment_with_compacted_end(tmp_path: Path) -> No
         made.stop(root, clean=True)
         with open_ours(root) as store, store.writer("orders", 0):
             pass
-        assert next(reader.read(second)).offset >= second  # opens another file, and so releases the first
+        assert next(reader.read(second)).offset >= second  # opens another file, which closes the first
         found += items
     assert made.segments[first] == []
     assert [batch.base_offset for batch in found if batch.base_offset >= second]
@@ -580,7 +580,7 @@ def test_epoch_begun_by_our_writer_during_a_check_is_not_a_visit(tmp_path: Path,
 
 
 class Interrupted(QuickFiles):
-    """A disk on which something happens just after a file was read for so manyth time."""
+    """A disk that calls a function after the nth read of a file."""
 
     def __init__(self, name: str) -> None:
         self._name = name

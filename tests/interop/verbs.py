@@ -1,4 +1,4 @@
-"""The command, run as a user does, and what of its answer is an alarm."""
+"""Runs the command line and finds alarms in its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def run_seeklog(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def alarms(verb: str, done: subprocess.CompletedProcess[str]) -> Iterator[str]:
-    """Yield what a run of verify or ls finds wrong. At the end of the last segment a batch may just be written."""
+    """Yield the alarms of verify or ls. The last segment may end with a batch that is being written."""
     if done.returncode < 0:
         yield f"{verb} ended by signal {-done.returncode}"
     elif done.returncode:

@@ -1,4 +1,4 @@
-"""The pipelines are outside the package, and their tests need a Spark session."""
+"""Fixtures of the pipeline tests, which need a Spark session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 for path in (ROOT, HERE):
-    # This directory must not be a package: it would hide the one whose name it has.
+    # This directory must not be a package, which would hide the package `pipelines`.
     if str(path) not in sys.path:
         sys.path.insert(0, str(path))
 
@@ -24,7 +24,7 @@ from payments_place import Place  # noqa: E402
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """What a process needs that Spark starts, or that starts Spark: the same Python, and the same path."""
+    """The environment of processes that start Spark or are started by it: the same Python and path."""
     paths = [str(ROOT), str(ROOT / "src"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(spark: SparkSession) -> SparkSession:
-    """The session of all tests, in a time zone that no result may depend on."""
+    """The session of all tests, in a time zone that must not affect results."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     return session
@@ -44,7 +44,7 @@ def spark(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A place where the pipeline ran once, from beginning to end."""
+    """The result of one run of the pipeline without a kill."""
     place = Place(tmp_path_factory.mktemp("undisturbed"))
     place.run(spark)
     return place

@@ -1,7 +1,7 @@
-"""What the pipeline should come to, computed in plain Python, and what it did come to, read without Spark.
+"""The expected result of the pipeline, computed in plain Python, and its actual result, read without Spark.
 
-The two share nothing with the pipeline but its rules. Where Spark cut the batches is taken from a checkpoint: the
-watermark moves from one to the next, so which payments are late depends on it.
+Both share only the rules with the pipeline. The boundaries of batches come from a checkpoint, because the watermark
+advances between batches and decides which payments are late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Result:
-    """Tables as sorted rows, topics as records in their order."""
+    """Tables as sorted rows, topics as records in order."""
 
     payments: list[Row]
     windows: list[Row]
@@ -45,7 +45,7 @@ def read_result(store: Path, output: Path) -> Result:
 
 
 def read_table(path: Path) -> list[Row]:
-    """Return the rows of all files in a directory, as any reader of Parquet finds them, and the number of the batch."""
+    """Return the rows of all Parquet files in a directory, with their batch numbers."""
     table = pyarrow.dataset.dataset(path, partitioning="hive").to_table()
     columns = [
         column.cast("int64").to_pylist() if str(column.type).startswith("timestamp") else column.to_pylist()
@@ -64,7 +64,7 @@ def read_topic(store: Path, topic: str) -> list[Letter]:
 
 
 def read_batches(checkpoint: Path) -> list[dict[int, int]]:
-    """Return where each batch of a query ends, by partition."""
+    """Return the end of each batch of a query by partition."""
     ends = []
     for name in sorted((path.name for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=int):
         offsets = json.loads((checkpoint / "offsets" / name).read_text().splitlines()[-1])
@@ -112,7 +112,7 @@ def expect_result(store: Path, *, batches: list[dict[int, int]], rules: Rules) -
 
 
 def judge(record: seeklog.Record, rules: Rules) -> dict[str, Any] | str:
-    """Return the payment, or the reason why it is none."""
+    """Return the payment, or the reason why the record is bad."""
     if record.value is None:
         return "no-value"
     try:
@@ -141,14 +141,14 @@ def judge(record: seeklog.Record, rules: Rules) -> dict[str, Any] | str:
 
 
 def dead_letter(record: seeklog.Record, reason: str, partition: int) -> Letter:
-    """Return it without its detail, which is for people."""
+    """Return the dead letter without its detail."""
     told = {"reason": reason, "topic": "payments", "partition": str(partition), "offset": str(record.offset)}
     headers = tuple((f"dead-letter.{name}", text.encode()) for name, text in told.items())
     return record.key, record.value, (*record.headers, *headers), record.timestamp_ms
 
 
 class Windows:
-    """Counts payments by merchant and window, as a stream with a watermark does."""
+    """Counts payments by merchant and window like a stream with a watermark."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -159,7 +159,7 @@ class Windows:
         self.late = 0
 
     def add(self, payments: list[dict[str, Any]]) -> list[Row]:
-        """Take the good payments of a batch and return the windows that it closes, in the order of their alerts."""
+        """Add the good payments of a batch and return the windows that it closes, in the order of their alerts."""
         length_ms = self._rules.window_s * 1000
         for payment in payments:
             identity = (payment["merchant"], payment["payment_id"])

@@ -1,4 +1,4 @@
-"""A store with twenty thousand payments, and the directory that the pipeline writes to."""
+"""A store with twenty thousand payments, and the output directory of the pipeline."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipelines.payments.rules import Rules
 from pipelines.payments.run import run
 from pyspark.sql import SparkSession
 
-# A batch is seven minutes of payments: less than a window waits, so that late ones come to closed windows.
+# A batch has seven minutes of payments, less than the lateness of a window, so that some payments are too late.
 PER_SECOND, COUNT, MAX_OFFSETS_PER_TRIGGER = 10, 20_000, 4000
-# Low enough for several alerts a batch: their order counts.
+# Low enough for several alerts per batch, to test their order.
 RULES = Rules(many_payments=100)
 
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 class Graph(GraphElementRegistry):
-    """Notes what a definition file defines."""
+    """Records the definitions of a file."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class Graph(GraphElementRegistry):
 @pytest.fixture
 def graph(spark: SparkSession, undisturbed: Place) -> Iterator[Graph]:
     settings = {"spark.payments.store": str(undisturbed.store), "spark.payments.maxOffsetsPerTrigger": "1000"}
-    active = SparkSession.active()  # as the definitions have it
+    active = SparkSession.active()  # as in the definitions
     for name, value in settings.items():
         active.conf.set(name, value)
     (path,) = (launcher.PROJECT / "transformations").glob("*.py")
@@ -57,7 +57,7 @@ def graph(spark: SparkSession, undisturbed: Place) -> Iterator[Graph]:
     found = Graph()
     with graph_element_registration_context(found):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    # What one flow reads of another is there only when the pipeline runs.
+    # A flow can read the table of another flow only when the pipeline runs.
     found.flows["merchant_windows"].func().createOrReplaceTempView("merchant_windows")
     yield found
     active.catalog.dropTempView("merchant_windows")
@@ -101,18 +101,18 @@ def test_declarative_pipeline_gives_the_same_result(
         *(sys.executable, "-m", "pipelines.payments.sdp", str(place.store), str(place.output)),
         *("--max-offsets-per-trigger", str(MAX_OFFSETS_PER_TRIGGER)),
     ]
-    for _ in range(2):  # the second time, nothing is new
+    for _ in range(2):  # the second run has no new records
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         for table in ("payments", "merchant_windows"):
-            # Spark's own file sink says in a log of its own which files count, and Spark reads that.
+            # Spark reads the log of its file sink to find the valid files.
             found = spark.read.parquet(str(place.output / "tables" / table))
             expected = spark.read.parquet(str(undisturbed.output / table)).drop("batch")
             assert found.count() == expected.count()
             assert found.exceptAll(expected.select(found.columns)).isEmpty()
         ours = undisturbed.result()
         assert read_topic(place.store, "payments-dead-letters") == ours.dead_letters
-        # A declarative pipeline has its rules from the file, and no order for those of one batch.
+        # A declarative pipeline uses the default rules, and the alerts of a batch have no order.
         many = 2000
         assert sorted(read_topic(place.store, "payments-alerts")) == sorted(
             alert for alert in ours.alerts if b"large-payment" in (alert[1] or b"") or _payments(alert) >= many

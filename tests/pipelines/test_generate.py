@@ -27,7 +27,7 @@ def test_records_arrive_in_order_and_payments_do_not(records: list[Arrival]) -> 
     paid = [json.loads(record.value or b"")["paid_at_ms"] for record in records if record.kind == "payment"]
     assert any(first > second for first, second in pairwise(paid))
     late = [record.timestamp_ms - at for record, at in zip(_good(records), paid, strict=True)]
-    assert sum(delay > 600_000 for delay in late) > 100  # later than a window waits
+    assert sum(delay > 600_000 for delay in late) > 100  # later than the lateness of a window
 
 
 def test_every_kind_of_bad_record_occurs(records: list[Arrival]) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline is killed again and again, and what it comes to in the end is what it would have come to at once."""
+"""Kills of the pipeline: the final result is the same as without kills."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def part_is_begun(table: str, batch: int) -> Moment:
 
 
 def part_is_written(table: str, batch: int) -> Moment:
-    """The table has the batch, and the checkpoint does not know it; for windows, the alerts are still to come."""
+    """The batch is in the table but not in the checkpoint; alerts of windows are not written yet."""
     return lambda place: (place.output / table / f"batch={batch}" / "_SUCCESS").exists()
 
 
 def transaction_is_done(query: str, batch: int) -> Moment:
-    """The topic has the batch, and the checkpoint does not know it."""
+    """The batch is in the topic but not in the checkpoint."""
     told = f'"version": {batch}, "state": "done"'.encode()
 
     def holds(place: Place) -> bool:
@@ -105,7 +105,7 @@ EVERY: list[Moment] = [
     batch_is_committed("windows", 3),
     part_is_written("payments", 4),
     batch_is_committed("dead_letters", 4),
-    # The last one: all that is left to do is to close no more windows.
+    # The last batch, after which no window closes.
     batch_is_committed("windows", 5),
 ]
 
@@ -114,7 +114,7 @@ EVERY: list[Moment] = [
 
 
 class Child:
-    """A run of the pipeline in processes of its own."""
+    """A run of the pipeline in separate processes."""
 
     def __init__(self, place: Place, environment: dict[str, str]) -> None:
         self._log = (place.output.parent / "child.log").open("ab")
@@ -124,7 +124,7 @@ class Child:
                 *("--max-offsets-per-trigger", str(MAX_OFFSETS_PER_TRIGGER)),
                 *("--many-payments", str(RULES.many_payments)),
             ],
-            # It runs for seconds: code that is compiled once and quickly is what it needs.
+            # It runs for seconds, so fast compilation matters most.
             env={**environment, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
             start_new_session=True,
             stdout=self._log,
@@ -139,7 +139,7 @@ class Child:
         self._log.close()
 
     def await_moment(self, holds: Callable[[], bool]) -> bool:
-        """Wait until it holds, or the child has ended; return whether it still runs."""
+        """Wait until the moment comes or the child ends; return whether it still runs."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < deadline:
             if holds():
@@ -149,13 +149,13 @@ class Child:
         return False
 
     def kill(self) -> None:
-        """Kill the driver, Python and Java at once. The workers find out by themselves, as they do in life."""
+        """Kill both halves of the driver, Python and Java. The workers notice and end."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def kill_only(self, name: str) -> None:
-        """Kill one half of the driver, and wait until the other has noticed."""
+        """Kill one half of the driver, and wait until the other ends."""
         for pid in _members(self.process.pid):
             if name == _name(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -193,7 +193,7 @@ def finish(place: Place, environment: dict[str, str]) -> None:
 
 
 def kill_at(moments: Iterable[Moment], place: Place, environment: dict[str, str]) -> int:
-    """Run the pipeline once for each moment, kill it there, and return how many times that was before its end."""
+    """Run the pipeline once for each moment and kill it then; return the number of kills before its end."""
     kills = 0
     for moment in moments:
         with Child(place, environment) as child:
@@ -231,7 +231,7 @@ def test_pipeline_killed_at_any_time_gives_the_same_result(
     place = Place(tmp_path)
     for _ in range(12):
         with Child(place, environment) as child:
-            # Counted from the first batch on: before it, nothing is written.
+            # Counted from the first batch: nothing is written before it.
             child.await_moment(lambda: batch_is_planned("windows", 0)(place))
             at = time.monotonic() + source.uniform(0, 20)
             child.await_moment(lambda at=at: time.monotonic() > at)  # type: ignore[misc]
@@ -244,7 +244,7 @@ def test_pipeline_killed_at_any_time_gives_the_same_result(
 def test_pipeline_that_loses_half_its_driver_gives_the_same_result(
     half: str, expected: Result, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Goal: what the other half still does before it notices harms nothing."""
+    """Goal: the other half does no harm before it notices."""
     place = Place(tmp_path)
     for moment in (part_is_begun("payments", 0), transaction_is_open, part_is_written("merchant_windows", 2)):
         with Child(place, environment) as child:

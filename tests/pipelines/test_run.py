@@ -1,4 +1,4 @@
-"""The pipeline from end to end, on twenty thousand payments, beside the same computed in plain Python."""
+"""The pipeline from end to end on twenty thousand payments, compared with plain Python."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ RECORD_SCHEMA = (
 
 
 def value(**changes: object) -> bytes:
-    """A good payment with fields changed; `...` takes one away."""
+    """Return a good payment with changed fields; `...` removes a field."""
     return json.dumps({name: field for name, field in {**GOOD, **changes}.items() if field is not ...}).encode()
 
 
@@ -102,7 +102,7 @@ FINE: dict[str, bytes] = {
 
 @pytest.fixture(scope="module")
 def verdicts(spark: SparkSession) -> dict[str, Row]:
-    """All of the above, parsed at once: a Spark job each would take minutes."""
+    """All records above, parsed at once: a Spark job for each would take minutes."""
     cases = {**{name: case[0] for name, case in BAD.items()}, **FINE}
     parsed = transformations.parse(records(spark, list(cases.values())), rules=RULES).orderBy("offset")
     return dict(zip(cases, parsed.collect(), strict=True))
@@ -130,7 +130,7 @@ def test_record_without_time_or_key_is_bad(spark: SparkSession) -> None:
     assert [row.reason for row in keyless.collect()] == ["wrong-key"]
 
 
-def test_the_currencies_are_the_rules(spark: SparkSession) -> None:
+def test_rules_give_the_currencies(spark: SparkSession) -> None:
     rules = Rules(currencies=("INR", "EUR"))
     parsed = transformations.parse(records(spark, [value(currency="EUR"), value(currency="USD")]), rules=rules)
     assert [row.reason for row in parsed.orderBy("offset").collect()] == [None, "unknown-currency"]
@@ -259,7 +259,7 @@ STREAMED = [field.split()[0] for field in transformations.PAYMENTS_SCHEMA.split(
 def streamed(
     spark: SparkSession, tmp_path: Path
 ) -> Callable[[Batches, Callable[[DataFrame], DataFrame]], list[list[Row]]]:
-    """Runs a step over batches of payments and returns the rows that came of each."""
+    """Runs a step over batches of payments and returns the rows of each batch."""
 
     def run(batches: Batches, step: Callable[[DataFrame], DataFrame]) -> list[list[Row]]:
         session = spark.newSession()
@@ -267,7 +267,7 @@ def streamed(
         source = tmp_path / "source"
         source.mkdir()
         for number, rows in enumerate(batches):
-            # One file each, as old as its number: Spark takes the oldest first.
+            # One file per batch, with its number as its time: Spark reads the oldest first.
             path = source / f"{number}.json"
             path.write_text(
                 "".join(json.dumps(dict(zip(STREAMED, row, strict=True)), default=str) + "\n" for row in rows)
@@ -309,17 +309,17 @@ def test_ids_are_unique_per_merchant(streamed: Any) -> None:
     assert sorted(row.merchant for row in rows) == ["m1", "m2"]
 
 
-def test_late_payments_are_counted_until_their_window_is_closed(streamed: Any) -> None:
-    """Goal: what is late by less than the wait is counted, what comes after is not, and copies never are.
+def test_late_payments_are_counted_until_their_window_closes(streamed: Any) -> None:
+    """Goal: payments within the lateness are counted, later ones and duplicates are not.
 
-    The watermark is ten minutes behind the newest payment of the batches before. Spark drops what was behind it
-    one batch ago, and closes windows that end at or before it.
+    The watermark is ten minutes before the latest payment of the previous batches. Spark drops payments older than the
+    watermark of the previous batch, and closes windows that end at or before the watermark.
     """
     batches = [
         [payment("a", 0), payment("b", 14)],
         [payment("late", 3), payment("b", 14), payment("c", 25)],  # watermark 4: nothing is closed
-        [payment("later", 4.5), payment("d", 26)],  # watermark 15: dropped is what was behind 4
-        [payment("too late", 12), payment("e", 27)],  # watermark 16: dropped is what was behind 15
+        [payment("later", 4.5), payment("d", 26)],  # watermark 15: payments before 4 are dropped
+        [payment("too late", 12), payment("e", 27)],  # watermark 16: payments before 15 are dropped
         [payment("f", 28)],
     ]
 

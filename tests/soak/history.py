@@ -1,7 +1,7 @@
-"""The records that both sides of a ping-pong had acknowledged, and whether the log holds exactly these.
+"""The acknowledged records of a ping-pong, compared with the records in the directory.
 
-Each record has a unique number; the history knows the offset at which each was acknowledged. A record that was sent and
-not acknowledged before a kill may be in the log or not, but only once, and after all acknowledged ones.
+Each record has a unique number, and the history has its acknowledged offset. A record that was sent and not
+acknowledged before a kill may exist or not, but only once, and after all acknowledged records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP: Final = "readers"
 
 
 class Seen(NamedTuple):
-    """A record as a side reads it."""
+    """A record that was read."""
 
     offset: int
     timestamp_ms: int
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class History:
-    """By the partition's name: the number at each offset, what was deleted, what may be there."""
+    """By partition: the number at each offset, the deleted offsets, and the unacknowledged numbers."""
 
     numbers: dict[str, dict[int, int]] = field(default_factory=lambda: {place: {} for place in PLACES})
     starts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
@@ -50,7 +50,7 @@ class History:
         return self.next_number - 1
 
     def acknowledge(self, place: str, offset: int, number: int) -> None:
-        """Note that a record was written. Raises `WrongAnswer` if its offset was given before."""
+        """Record an acknowledgement. Raises `WrongAnswer` if the offset was acknowledged before."""
         known = self.numbers[place]
         if offset in known:
             raise WrongAnswer(f"{place}: offset {offset} was given to {known[offset]}, and now to {number}")
@@ -66,7 +66,7 @@ class History:
     # ------------------------------------------------------------ holding against it
 
     def check(self, place: str, found: Iterable[Seen], *, start: int, end: int) -> None:
-        """Hold all records of a partition against what is known, and adopt what nobody acknowledged."""
+        """Compare all records of a partition with the history, and adopt unacknowledged ones."""
         known, last = self.numbers[place], -1
         newest: dict[bytes | None, int] = {}
         seen: set[int] = set()
@@ -105,7 +105,7 @@ class History:
         self.adopt(place, offset, number)
 
     def adopt(self, place: str, offset: int, number: int) -> None:
-        """Take a record for written that nobody acknowledged."""
+        """Add an unacknowledged record to the history."""
         self.maybe[place].remove(number)
         self.acknowledge(place, offset, number)
         self.adopted.append((place, offset, number))

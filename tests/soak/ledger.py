@@ -1,11 +1,11 @@
-"""What was acknowledged, in memory that the processes of a soak share, and values that prove themselves.
+"""The acknowledged records of a soak in shared memory, and values that can be checked by themselves.
 
-A value tells its topic, the topic's incarnation, partition and number, and a digest of them; the file has, as int64:
+A value has its topic, the topic's incarnation, partition and number, and a digest of them. The file has, as int64:
 
-    PLAIN        of each partition: the offset after the last acknowledged record, and the start that was asked for.
-                 One producer in order: a record's number is its offset.
-    COMPACTED    of each key: the number of the last record that was acknowledged, and of the last that was sent
-    FLEETING     the incarnation, 1 while its topic is there and not about to go, and the end of what is acknowledged
+    PLAIN        per partition: the offset after the last acknowledged record, and the requested log start offset.
+                 With one producer in order a record's number is its offset.
+    COMPACTED    per key: the number of the last acknowledged record, and of the last one sent
+    FLEETING     the incarnation, 1 while its topic exists and is not being deleted, and the acknowledged end
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _FIELDS: Final = _FLEETING + 3
 
 
 class WrongAnswer(AssertionError):
-    """Something that was read is not what was acknowledged."""
+    """A read does not match the acknowledged records."""
 
 
 def key_of(number: int) -> bytes:
-    """Return the key of a record by its number: in no regular order, and half of the keys rest by turns."""
+    """Return the key of a record by its number, in irregular order; half of the keys pause by turns."""
     half = KEYS // 2
     return b"key-%d" % (number * 7919 % 1009 % half + number // REST % 2 * half)
 
@@ -54,7 +54,7 @@ def encode_value(topic: str, incarnation: int, partition: int, number: int) -> b
 
 
 class Told(NamedTuple):
-    """What a value says of its record."""
+    """The decoded fields of a value."""
 
     topic: str
     incarnation: int
@@ -63,7 +63,7 @@ class Told(NamedTuple):
 
 
 def check_value(value: bytes | None) -> Told:
-    """Return what a value says, or raise `WrongAnswer`."""
+    """Decode a value, or raise `WrongAnswer`."""
     parts = (value or b"").split(b"|")
     if len(parts) == 5 and value is not None:
         told = Told(parts[0].decode(), int(parts[1]), int(parts[2]), int(parts[3]))
@@ -73,7 +73,7 @@ def check_value(value: bytes | None) -> Told:
 
 
 class Ledger:
-    """The shared memory. One process writes each field; the others read it."""
+    """The shared memory. One process writes each field."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if create:
@@ -110,12 +110,11 @@ class Ledger:
         return self._fields[_SENT_KEYS + key]
 
     def check_newest(self, before: Sequence[int], found: Sequence[int], *facts: object) -> int:
-        """Hold the newest record found of each key against what was acknowledged before, once the read is over.
+        """After a read, compare the latest record of each key with the records acknowledged before the read.
 
-        A read is a snapshot that ends at the high watermark of its plan. The cleaner does not know of it: a record
-        that a newer one supersedes is gone, also where the newer one lies after that end and is not read. So the
-        absence of a record is lawful if a newer one of its key, after all that was read, has been sent by now. Of a
-        key that rests nothing may be missing. Returns how many keys have rested.
+        A read ends at the high watermark of its plan, which the cleaner does not know: it removes a superseded record
+        even if the newer record is after that end. So a record may be missing if a newer one of its key, after the last
+        record read, has been sent by now. No record of a pausing key may be missing. Return the number of such keys.
         """
         last = max(*before, *found)
         rested = 0
@@ -132,14 +131,14 @@ class Ledger:
 
     @property
     def fleeting(self) -> tuple[int, bool, int]:
-        """Return (incarnation, whether it is there, the end of what is acknowledged)."""
+        """Return (incarnation, whether the topic exists, the acknowledged end)."""
         incarnation, is_there, acked = self._fields[_FLEETING : _FLEETING + 3]
         return incarnation, is_there == 1, acked
 
     @fleeting.setter
     def fleeting(self, state: tuple[int, bool, int]) -> None:
         incarnation, is_there, acked = state
-        # Gone first, there last: who reads both sees no mixture of two incarnations that are there.
+        # Cleared first and set last, so that a reader never sees a mixture of two existing incarnations.
         if not is_there:
             self._fields[_FLEETING + 1] = 0
         self._fields[_FLEETING], self._fields[_FLEETING + 2] = incarnation, acked

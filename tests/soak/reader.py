@@ -1,9 +1,9 @@
-"""A process of a soak: one store, open for reading all the time, asked everything that a log can be asked.
+"""A process of a soak: reads a store that stays open, with every read method of a log.
 
     python -m soak.reader DIRECTORY LEDGER REPORT SEED
 
-It asks until its standard input ends, then writes its report: how many records and answers it has checked, what was
-wrong, what failed, and what the `seeklog` logger said. Each fault is also a line of standard error at once.
+It runs until its stdin ends, then writes its report: the numbers of checked records and answers, wrong answers,
+failures, and messages of the `seeklog` logger. Each fault is also printed to stderr at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def expect(holds: bool, *facts: object) -> None:
 
 
 class Reader:
-    """The questions, and what came of them."""
+    """The reads and their results."""
 
     def __init__(self, root: Path, ledger: Ledger, seed: int) -> None:
         self.ledger = ledger
@@ -66,7 +66,7 @@ class Reader:
         ]
 
     def ask_one(self) -> None:
-        """Ask the next thing and take note of the answer."""
+        """Do the next read and record its result."""
         question = self._random.choice(self._questions)
         try:
             self.counts["records"] += question()
@@ -85,7 +85,7 @@ class Reader:
     # ------------------------------------------------------------ nothing missing, nothing else
 
     def _plain(self, ask: Callable[[Log, int, int, Ledger], Iterator[tuple[int, bytes | None]]]) -> int:
-        """Ask for what follows an offset that is known: all that is acknowledged comes, up to a part's length."""
+        """Read from a known offset: all acknowledged records must be returned, up to a length."""
         partition = self._random.randrange(PARTITIONS)
         ledger = self.ledger
         acked, start = ledger.acked(partition), ledger.start(partition)
@@ -97,7 +97,7 @@ class Reader:
         try:
             for found, value in ask(log, offset, min(offset + PART, acked), ledger):
                 if found != expected:
-                    # What was deleted meanwhile is the one reason for a gap, and only at the beginning.
+                    # Only a deletion may cause a gap, and only at the start.
                     expect(
                         expected < found <= ledger.start(partition),
                         ask.__name__, "of", PLAIN, partition, "from", offset, "gives", found, "for", expected,
@@ -183,7 +183,7 @@ def _lines(error: BaseException) -> list[str]:
     return [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)][-6:]
 
 
-# What is asked of the topic without gaps, each as (offset, value).
+# The reads of the topic without gaps, each as (offset, value).
 
 Pairs = Iterator[tuple[int, bytes | None]]
 
@@ -293,7 +293,7 @@ PLAIN_QUESTIONS = (
 
 
 class Complaints(logging.Handler):
-    """Takes note of what the logger of seeklog says."""
+    """Records the messages of seeklog's logger."""
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(logging.WARNING)
@@ -304,7 +304,7 @@ class Complaints(logging.Handler):
 
 
 def when_input_ends() -> threading.Event:
-    """Return an event that is set when the parent process ends, or wants this process to end."""
+    """Return an event that is set when the parent closes stdin or ends."""
     over = threading.Event()
 
     def wait() -> None:

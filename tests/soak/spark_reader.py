@@ -1,4 +1,4 @@
-"""A process of a soak: Spark's source, batch after batch, and one stream that runs all the time.
+"""A process of a soak: batch reads with Spark, and a stream that runs all the time.
 
     python -m soak.spark_reader DIRECTORY LEDGER REPORT SEED
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SparkReader:
-    """The reads, and what came of them."""
+    """The reads and their results."""
 
     def __init__(self, spark: SparkSession, root: str, ledger: Ledger, work: Path) -> None:
         self._spark, self._root, self._ledger, self._work = spark, root, ledger, work
@@ -63,7 +63,7 @@ class SparkReader:
         self.counts["stream batches"] += 1
 
     def look_at_stream(self) -> None:
-        """Take note of an end of the stream that had no reason, and start it again."""
+        """Record an unexpected end of the stream, and start it again."""
         while self._wrong:
             self.fault(self._wrong.pop())
         if self.stream.isActive:
@@ -128,7 +128,7 @@ class SparkReader:
 
 
 class Complaints(logging.Handler):
-    """Takes note of what the logger of seeklog says in the driver."""
+    """Records the messages of seeklog's logger in the driver."""
 
     def __init__(self, reader: SparkReader) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The table of what the soak and the ping-pong found, for the docs: each run puts its row into `build/soak.json`.
+"""The table of results of the soak and the ping-pong for the docs. Each run writes its row to `build/soak.json`.
 
 python tests/soak/table.py        prints the table as Markdown
 """
@@ -15,7 +15,7 @@ COLUMNS: Final = ("what was done", "Kafka", "rounds", "records", "faults found")
 
 
 def put_row(what: str, *, kafka: str, rounds: str, records: int, faults: str) -> None:
-    """Keep a row in place of the last one of the same name."""
+    """Write a row, replacing the one of the same name."""
     ROWS.parent.mkdir(parents=True, exist_ok=True)
     with ROWS.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

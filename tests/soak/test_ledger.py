@@ -1,4 +1,4 @@
-"""The soak's own judgement of a compacted topic: what may be missing of a read, and what may not."""
+"""The soak's check of compacted topics: which records may be missing from a read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEWEST = 2 * REST - 1
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """Return a ledger after records of all keys: the first half of the keys rests."""
+    """Return a ledger after records of all keys; the first half of the keys pauses."""
     ledger = Ledger(tmp_path / "ledger", create=True)
     for number in range(NEWEST + 1):
         ledger.send_key(key_number(key_of(number)), number)

@@ -1,7 +1,7 @@
-"""A directory that a broker and seeklog write in turn, with nothing removed by hand between them.
+"""A directory that a broker and seeklog write in turn, with no manual step between them.
 
-Half of the turns end by SIGKILL, with records under way. After every turn the other side must find each acknowledged
-record at its offset, once, except what was lawfully deleted or compacted, and give no offset a second time.
+Half of the turns end with SIGKILL during appends. After every turn the other side must read each acknowledged record
+once at its offset, except for deleted and compacted records, and must not assign an offset twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ENDS = (("clean", "closed"), ("kill -9", "killed"), ("clean", "killed"), ("kill 
 
 
 class Game:
-    """A broker, seeklog's processes, and the acknowledgements of both."""
+    """A broker, seeklog's processes, and the acknowledged records of both."""
 
     def __init__(self, version: str, work: Path) -> None:
         self.work = work
@@ -88,7 +88,7 @@ class Game:
             raise WrongAnswer(f"the broker's group has committed {offsets}, not {self.history.groups}")
 
     def broker_turn(self, end: str) -> None:
-        """Check, delete, commit, append, let the cleaner work, and end."""
+        """Check, delete, commit, append, run the cleaner, and end."""
         self.check_broker()
         self._trim()
         self._commit()
@@ -144,11 +144,11 @@ class Game:
             (deleted,) = admin.delete_records([TopicPartition(*split(TRIMMED), start)]).values()
             deleted.result(TIMEOUT_S)
             self.history.starts[TRIMMED] = start
-            # A kill before the checkpoint would bring the records back, which is the broker's way.
+            # A kill before the checkpoint would restore the deleted records, as is usual for a broker.
             wait_until(lambda: self._is_durable(start), "the start's checkpoint")
 
     def _is_durable(self, start: int) -> bool:
-        """Tell whether the directory says where the trimmed partition starts: a line, or the first segment's name."""
+        """Return whether the start of the trimmed partition is on disk, as a line or in the first file name."""
         first = min(path.stem for path in (self.broker.data / TRIMMED).glob("*.log"))
         line = f"{' '.join(map(str, split(TRIMMED)))} {start}"
         return int(first) == start or line in self._lines("log-start-offset-checkpoint")
@@ -188,7 +188,7 @@ class Game:
 
 
 def play(version: str, work: Path, rounds: int, first: int = 0, *, is_shown: bool = False) -> None:
-    """Play some rounds; what came of them is shown in the docs, or not."""
+    """Play rounds, and optionally write the row for the docs."""
     game = Game(version, work)
     done = 0
     fault = "0 lost, 0 offsets given twice"

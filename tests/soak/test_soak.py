@@ -1,7 +1,7 @@
-"""Ten minutes beside a broker that writes, rolls, compacts, deletes, creates again and restarts, half by SIGKILL.
+"""Ten minutes beside a broker that appends, rolls, compacts, deletes, recreates, and restarts, half by SIGKILL.
 
-A store that is open all the time, `verify` and `ls` in a loop, and Spark's source, batch and stream: 0 crashes, 0
-wrong answers, 0 false alarms. SEEKLOG_SOAK_SECONDS asks for another length.
+A store that stays open, `verify` and `ls` in a loop, and Spark batches and streams must have no crash, no wrong answer,
+and no false alarm. SEEKLOG_SOAK_SECONDS sets another length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECREATE_S = 3.0
 def test_ten_minutes_beside_a_broker_without_crash_or_wrong_answer(tmp_path: Path, version: str) -> None:
     broker = RealBroker(jars_or_skip(version), tmp_path, properties=PROPERTIES)
     ledger = Ledger(tmp_path / "ledger", create=True)
-    # A stream that starts again must find its offsets, so records stay for 80 seconds.
+    # A restarted stream must find its offsets, so records are kept for 80 seconds.
     traffic = Traffic(broker, ledger, rate=500, kept=40_000)
     readers = Readers(broker.data, tmp_path, tmp_path / "ledger")
     broker.format()
@@ -69,7 +69,7 @@ def test_ten_minutes_beside_a_broker_without_crash_or_wrong_answer(tmp_path: Pat
 
 
 def run(traffic: Traffic, readers: Readers) -> None:
-    """Let an administrator be busy until the time is over."""
+    """Do the administrator's work until the time is over."""
     over = time.monotonic() + SECONDS
     restart_at = time.monotonic() + RESTART_S
     recreate_at = time.monotonic()

@@ -1,6 +1,6 @@
-"""What happens to a broker in a soak, from one process: it produces, deletes, creates again, restarts, and counts.
+"""The traffic of a broker in a soak: produces, deletes, recreates, restarts, and counts.
 
-`Traffic` writes what `ledger.py` knows of. `Readers` are the processes beside it; they report at the end.
+`Traffic` updates the ledger (`ledger.py`). `Readers` are the reading processes, which report at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from interop.verbs import alarms, run_seeklog
 from soak.ledger import COMPACTED, FLEETING, PARTITIONS, PLAIN, Ledger, T, encode_value, key_number, key_of
 
 HERE: Final = Path(__file__).parent
-# As a broker has it by default: it is the preallocated size that readers stumble over.
+# The broker's default, because its preallocated size is a difficulty for readers.
 PROPERTIES: Final = {
     "log.index.size.max.bytes": "10485760",
     "log.cleaner.backoff.ms": "300",
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.segment.delete.delay.ms": "2000",
-    # A broker that was killed may come back when its session is over.
+    # A killed broker can return when its session is over.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -50,7 +50,7 @@ NOISE: Final = "noise"
 
 def create(admin: AdminClient, name: str, partitions: int, **words: str) -> None:
     words = {word.replace("_", "."): value for word, value in words.items()}
-    # Brokers from 4.0 on refuse segments below 1 MiB, except by this word of their own tests.
+    # Brokers from 4.0 on refuse segments below 1 MiB without this internal setting.
     words = {"internal.segment.bytes": str(SEGMENT_BYTES), **words}
     admin.create_topics([NewTopic(name, partitions, 1, config=words)])[name].result(TIMEOUT_S)
 
@@ -82,7 +82,7 @@ class Traffic:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop, when all that was sent is acknowledged."""
+        """Stop after all sent records are acknowledged."""
         self._over.set()
         self._thread.join(180)
         if self._thread.is_alive():
@@ -125,7 +125,7 @@ class Traffic:
                 self._meeting.wait()  # all is acknowledged
                 self._meeting.wait()  # and may go on
                 begun = time.monotonic() - numbers[0] / self.rate
-            # A broker that is down is waited for: what is under way stays little.
+            # Limited, because the producer waits while the broker is down.
             while len(producer) > 5000 and not self._over.is_set():
                 producer.poll(0.1)
                 begun = time.monotonic() - numbers[0] / self.rate
@@ -156,11 +156,11 @@ class Traffic:
     # ------------------------------------------------------------ what an administrator does
 
     def delete_records(self) -> None:
-        """Leave the newest records of each partition."""
+        """Delete all but the latest records of each partition."""
         for partition in range(PARTITIONS):
             start = self.ledger.acked(partition) - self.kept
             if start > self.ledger.start(partition):
-                self.ledger.raise_start(partition, start)  # a reader may now miss records below it
+                self.ledger.raise_start(partition, start)  # from here on a reader may miss records below
                 at = TopicPartition(PLAIN, partition, start)
                 self._patiently(lambda at=at: self._delete_before(at))  # type: ignore[misc]
                 self.deletions += 1
@@ -170,7 +170,7 @@ class Traffic:
         deleted.result(TIMEOUT_S)
 
     def recreate_fleeting(self, count: int = 300) -> None:
-        """Delete a topic and create it again, with other records under the same offsets."""
+        """Recreate a topic, with other records at the same offsets."""
         incarnation, is_there, acked = self.ledger.fleeting
         if is_there:
             self.ledger.fleeting = (incarnation, False, acked)
@@ -189,7 +189,7 @@ class Traffic:
         self.incarnations += 1
 
     def restart(self, how: str) -> None:
-        """End the broker and start it again."""
+        """Restart the broker."""
         if how == "clean":
             self.broker.stop()
             self.broker.start()
@@ -198,10 +198,10 @@ class Traffic:
         self.restarts[how] += 1
 
     def _kill(self) -> None:
-        """Kill the broker while it writes, though not what is checked by its numbers.
+        """Kill the broker while it appends, except to the topic whose numbers are offsets.
 
-        A broker that was killed may append a batch a second time, by the same sequence number, when its idempotent
-        producer sends it again (seen with 4.3.1). From there on a record's number is not its offset.
+        A killed broker may append a batch twice when its idempotent producer retries with the same sequence number
+        (seen with 4.3.1). After that a record's number is not its offset.
         """
         self._shall_rest.set()
         self._meeting.wait()
@@ -217,7 +217,7 @@ class Traffic:
         self._meeting.wait()
 
     def _patiently(self, do: Callable[[], object]) -> None:
-        """Do something that a broker may refuse for a moment: a topic's deletion takes its time."""
+        """Retry a request that a broker may refuse for a moment, such as after the deletion of a topic."""
         give_up = time.monotonic() + TIMEOUT_S
         while True:
             try:
@@ -226,12 +226,12 @@ class Traffic:
             except KafkaException:
                 if time.monotonic() > give_up:
                     raise
-                time.sleep(0.1)  # nothing tells when it is over
+                time.sleep(0.1)  # nothing reports its end
 
 
 @dataclass
 class Found:
-    """What came of a run."""
+    """The result of a run."""
 
     counts: dict[str, int] = field(default_factory=dict)
     crashes: list[str] = field(default_factory=list)
@@ -252,7 +252,7 @@ class Found:
 
 
 class Readers:
-    """Processes beside the broker. One that ends too early is started again."""
+    """Reading processes, each restarted if it ends early."""
 
     def __init__(self, root: Path, work: Path, ledger: Path) -> None:
         self._root, self._work, self._ledger = root, work, ledger
@@ -290,7 +290,7 @@ class Readers:
                     self.found.false_alarms += alarms(verb, done)
 
     def look(self) -> None:
-        """Start again what has crashed."""
+        """Restart crashed processes."""
         for module, process, report in list(self._running):
             if process.poll() is not None:
                 self._gather(module, process, report)
@@ -331,7 +331,7 @@ class Readers:
 
 @contextmanager
 def running(readers: Readers) -> Iterator[Readers]:
-    """End the processes also where the test fails."""
+    """End the processes, also if the test fails."""
     try:
         yield readers
     finally:

@@ -1,9 +1,9 @@
-"""seeklog's turn in a ping-pong: a process that opens the broker's directory as a store, checks, writes, and ends.
+"""seeklog's turn in a ping-pong: opens the broker's directory as a store, checks, appends, and ends.
 
     python -m soak.visitor DIRECTORY HISTORY DIARY closed|killed
 
-The history comes from the other side. What is written here stands in the diary, a line before it is sent and one
-after it is acknowledged, so that a kill leaves what is known.
+The history is that of the other side. Appends are noted in the diary, in one line before each is sent and one after it
+is acknowledged, so that the diary is complete after a kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIM: Final = 40
 
 
 class Diary:
-    """Lines in a file, whole ones also after a kill."""
+    """Lines in a file, complete after a kill."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
@@ -38,7 +38,7 @@ class Diary:
 
 
 def read_diary(path: Path, history: History) -> None:
-    """Take in what a process has noted."""
+    """Add the diary of a process to the history."""
     for line in path.read_text().splitlines():
         what, *words = json.loads(line)
         if what == "sent":
@@ -79,7 +79,7 @@ def check(store: Store, history: History) -> None:
 
 
 def write(store: Store, history: History, diary: Diary, *, is_killed: bool) -> None:
-    """Append to every partition, each record acknowledged, or most of them before a kill."""
+    """Append to every partition and wait for all acknowledgements, or for most before a kill."""
     with store.producer(linger_ms=2, batch_bytes=4000) as producer:
         waiting = []
         for turn in range(RECORDS):

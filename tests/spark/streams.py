@@ -82,13 +82,13 @@ class Driven:
         return found
 
     def step(self) -> list[RowOffset] | None:
-        """Run one batch, or return None if there is none."""
+        """Run one batch, or return None without one."""
         if self.done == len(self.wal) and not self.plan():
             return None
         return self.run()
 
     def batches(self) -> Iterator[list[RowOffset]]:
-        """Run batches until there is none."""
+        """Run all remaining batches."""
         while (found := self.step()) is not None:
             yield found
 

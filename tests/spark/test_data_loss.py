@@ -237,7 +237,7 @@ def test_without_fail_on_data_loss_stream_continues_and_counts(
 
     stream.start()
     assert stream.rest() == []
-    assert warnings() == [], "a loss is told once"
+    assert warnings() == [], "a loss is reported once"
     with open_store(path) as store:
         append(store, "quiet", numbered(2))
     assert stream.rest() == span("quiet", 0, 3, 5)

@@ -67,7 +67,7 @@ def test_encoded_offsets_decode_to_the_same() -> None:
     assert decode_offsets(json.loads(json.dumps(encode_offsets(offsets)))) == offsets
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- bounds
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_available_now_leaves_recreated_topic_to_next_run(path: Path) -> None:
     assert stream.rest() == span("orders", 0, 0, 5)
 
 
-def test_deletion_after_the_end_of_a_stream_is_no_loss(path: Path) -> None:
+def test_deletion_after_the_end_of_a_stream_is_not_a_loss(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", endingOffsets='{"orders": {"0": 7, "1": 7}}')
     assert len(stream.rest()) == 14
     with open_store(path) as store, store._table.writing(ZERO) as log:
