@@ -1,1 +1,1 @@
-"""The modules of the commands; `catalogue` says which command is in which."""
+"""The modules of the commands; `seeklog.cli.catalogue` says which command is in which."""
