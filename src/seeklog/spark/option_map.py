@@ -210,12 +210,12 @@ def store_path(options: OptionMap, *, may_be_url: bool = False) -> str:
     return readable_path("option path", value) if may_be_url else local_path("option path", value)
 
 
-def readable_path(what: str, value: str) -> str:
+def readable_path(subject: str, value: str) -> str:
     """Return a URL unchanged, and anything else as `local_path` does."""
-    return value if is_url(value) and not value.lower().startswith("file:") else local_path(what, value)
+    return value if is_url(value) and not value.lower().startswith("file:") else local_path(subject, value)
 
 
-def local_path(what: str, value: str) -> str:
+def local_path(subject: str, value: str) -> str:
     """Return a path unchanged, or the path of a `file:` URL; refuse any other URL."""
     # As in Hadoop, nothing in the URL is escaped.
     local = _FILE_ADDRESS.match(value)
@@ -223,8 +223,8 @@ def local_path(what: str, value: str) -> str:
         return local[1]
     if _OTHER_ADDRESS.match(value):
         raise InvalidConfig(
-            f"{what} is {shown(value)}, but must be a directory that driver and executors see under the same path; a "
-            "store at a URL is read-only"
+            f"{subject} is {shown(value)}, but must be a directory that driver and executors see under the same path; "
+            "a store at a URL is read-only"
         )
     return value
 

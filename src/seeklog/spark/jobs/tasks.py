@@ -61,8 +61,8 @@ def run_tasks(
 
     with _without_pandas_warning():
         frame = spark.range(0, len(packs), 1, len(packs)).mapInArrow(task, "results binary")
-        watched = _watched_remotely if _is_remote(spark) else _watched_here
-        with watched(spark, progress, tag=f"seeklog-{uuid.uuid4().hex}"):
+        watch = _watch_remote if _is_remote(spark) else _watch_classic
+        with watch(spark, progress, tag=f"seeklog-{uuid.uuid4().hex}"):
             rows = frame.collect()
     results = [result for row in rows for result in pickle.loads(row["results"])]
     failure = next((result for result in results if isinstance(result, SeeklogError)), None)
@@ -79,7 +79,7 @@ def _result_of(work: Callable[[Any], Any], item: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
+def _watch_classic(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
     """Show the progress of the jobs that this thread starts in a classic session; cancel them on any error."""
     context = spark.sparkContext
     is_over = threading.Event()
@@ -112,8 +112,8 @@ def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Itera
 
 
 @contextlib.contextmanager
-def _watched_remotely(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
-    """Do the same in Spark Connect, which reports progress itself."""
+def _watch_remote(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
+    """Show the progress of the jobs of a Spark Connect session; cancel them on any error."""
 
     def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         progress.update(sum(stage.num_completed_tasks for stage in stages or ()))

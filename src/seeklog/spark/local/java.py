@@ -93,9 +93,7 @@ def read_java(home: Path) -> Java | None:
     except OSError:
         entries = {}
     return Java(
-        home=home,
-        version=entries.get("JAVA_VERSION", "") or _ask_version(home),
-        vendor=entries.get("IMPLEMENTOR", ""),
+        home=home, version=entries.get("JAVA_VERSION", "") or _ask_version(home), vendor=entries.get("IMPLEMENTOR", "")
     )
 
 

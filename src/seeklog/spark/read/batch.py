@@ -31,7 +31,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     """Return the reader of records, or of a metadata table."""
     if wants_table(options):
         return TableReader(parse_table_options(options), schema)
-    columns = check_schema(schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
+    columns = check_schema(schema, RECORD_SCHEMA, subject="a topic", never_null=NEVER_NULL)
     parsed = parse_read_options(options)
     if columns != parsed.columns and "columns" in options:
         raise InvalidConfig(

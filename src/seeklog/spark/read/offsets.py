@@ -94,9 +94,6 @@ def full_ranges(bounds: Mapping[TopicPartition, Bounds]) -> list[Range]:
     return [Range(at, here.log_start_offset, here.high_watermark, here.topic_id) for at, here in bounds.items()]
 
 
-# ---------------------------------------------------------------- start and end
-
-
 def start_offsets(
     store: Store, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions, *, clock: Clock | None = None
 ) -> dict[TopicPartition, int]:
@@ -179,9 +176,6 @@ def _moment(timestamp_ms: int) -> str:
     return f"{timestamp_ms} ({moment.isoformat(timespec='milliseconds')})"
 
 
-# ---------------------------------------------------------------- a batch
-
-
 def batch_ranges(store: Store, options: ReadOptions, *, clock: Clock | None = None) -> list[Range]:
     """Return the ranges that a batch reads, in order, without empty ones."""
     bounds = find_bounds(store, options.choice)
@@ -217,8 +211,6 @@ def key_ranges(store: Store, ranges: Iterable[Range], keys: Sequence[bytes]) -> 
         latest += [part._replace(start=offset, stop=offset + 1) for offset in sorted(offsets)]
     return latest
 
-
-# ---------------------------------------------------------------- losses
 
 Report: TypeAlias = Callable[[str, str, int | str], None]
 """Handles a loss, given its condition, a message, and its extent: a number of offsets, or a text."""

@@ -194,7 +194,13 @@ def plan_splits(
         for wanted in ranges
         for part in layouts[wanted.partition].cut(wanted, target=target, max_records=max_records)
     ]
-    packed = list(_packed(parts, target=target, max_records=max_records))
+    packed = pack(
+        parts,
+        lambda part: part.cost,
+        target,
+        length_of=lambda part: part.range.length,
+        max_length=max_records or INT64_MAX,
+    )
     if min_partitions is not None:
         packed = _at_least(min_partitions, packed)
     # Read after the segments were listed: a directory that has the right topic id now had it then too.
@@ -219,18 +225,24 @@ def _identity_of(files: Files, root: str, wanted: Range) -> bytes:
     return identity
 
 
-def pack(items: Iterable[Item], cost_of: Callable[[Item], int], limit: int) -> list[list[Item]]:
-    """Group items in order; the costs of a group stay within a limit."""
-    packs: list[list[Item]] = []
-    room = 0
+def pack(
+    items: Iterable[Item],
+    cost_of: Callable[[Item], int],
+    limit: int,
+    *,
+    length_of: Callable[[Item], int] = lambda _: 0,
+    max_length: int = INT64_MAX,
+) -> list[list[Item]]:
+    """Group items in order; the costs and the lengths of a group stay within their limits."""
+    groups: list[list[Item]] = []
+    cost = length = 0
     for item in items:
-        cost = cost_of(item)
-        if cost > room:
-            packs.append([])
-            room = limit
-        packs[-1].append(item)
-        room -= cost
-    return packs
+        cost, length = cost + cost_of(item), length + length_of(item)
+        if not groups or cost > limit or length > max_length:
+            groups.append([])
+            cost, length = cost_of(item), length_of(item)
+        groups[-1].append(item)
+    return groups
 
 
 def read_identity(files: Files, directory: str) -> bytes:
@@ -260,31 +272,17 @@ def _even_starts(edges: Sequence[int], max_records: int) -> Iterator[int]:
         yield from (start + (stop - start) * number // count for number in range(count))
 
 
-def _packed(parts: Iterable[_Part], *, target: int, max_records: int | None) -> Iterator[list[_Part]]:
-    """Group parts in order; a group stays within the size of a split."""
-    group: list[_Part] = []
-    cost = records = 0
-    for part in parts:
-        cost, records = cost + part.cost, records + part.range.length
-        if group and (cost > target or (max_records is not None and records > max_records)):
-            yield group
-            group, cost, records = [], part.cost, part.range.length
-        group.append(part)
-    if group:
-        yield group
-
-
-def _length(group: Iterable[_Part]) -> int:
-    return sum(part.range.length for part in group)
-
-
 def _at_least(minimum: int, groups: list[list[_Part]]) -> list[list[_Part]]:
     """Halve the longest groups until there are enough, or each is a single offset."""
-    heap = [(-_length(group), group) for group in groups]
+
+    def entry(group: list[_Part]) -> tuple[int, list[_Part]]:
+        return -sum(part.range.length for part in group), group
+
+    heap = [entry(group) for group in groups]
     heapify(heap)
     while heap and len(heap) < minimum and heap[0][0] < -1:
         for half in _halves(heappop(heap)[1]):
-            heappush(heap, (-_length(half), half))
+            heappush(heap, entry(half))
     return sorted(group for _, group in heap)
 
 

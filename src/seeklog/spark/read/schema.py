@@ -6,19 +6,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from seeklog.errors import UsageError
 from seeklog.record.arrow import import_pyarrow
@@ -29,13 +18,13 @@ if TYPE_CHECKING:
 _TYPES: Final[dict[str, DataType]] = {
     kind.simpleString(): kind
     for kind in (
-        BinaryType(),
-        BooleanType(),
-        DoubleType(),
-        IntegerType(),
-        LongType(),
-        StringType(),
-        TimestampType(),
+        types.BinaryType(),
+        types.BooleanType(),
+        types.DoubleType(),
+        types.IntegerType(),
+        types.LongType(),
+        types.StringType(),
+        types.TimestampType(),
     )
 }
 # Commas outside of structs.
@@ -71,23 +60,23 @@ def pick(known: StructType, columns: Sequence[str]) -> StructType:
 
 
 def check_schema(
-    given: StructType, known: StructType, *, what: str, never_null: Collection[str] = ()
+    given: StructType, known: StructType, *, subject: str, never_null: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Return the columns of a user's schema; refuse an unknown column and a wrong type."""
     columns = tuple(given.fieldNames())
     if not columns:
-        raise UsageError(f"the schema names no column; {what} has {', '.join(known.fieldNames())}")
+        raise UsageError(f"the schema names no column; {subject} has {', '.join(known.fieldNames())}")
     for field in given.fields:
         if field.name not in known.fieldNames():
-            raise UsageError(f"{what} has no column {field.name}; it has {', '.join(known.fieldNames())}")
+            raise UsageError(f"{subject} has no column {field.name}; it has {', '.join(known.fieldNames())}")
         wanted = known[field.name].dataType
         if field.dataType.simpleString() != wanted.simpleString():
             raise UsageError(
-                f"column {field.name} of {what} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
+                f"column {field.name} of {subject} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
                 "read it with its type and cast it afterwards"
             )
         if field.dataType != wanted or not (field.nullable or field.name in never_null):
-            raise UsageError(f"column {field.name} of {what} may have nulls; remove NOT NULL (nullable=False)")
+            raise UsageError(f"column {field.name} of {subject} may have nulls; remove NOT NULL (nullable=False)")
         if columns.count(field.name) > 1:
             raise UsageError(f"the schema names column {field.name} {columns.count(field.name)} times; name it once")
     return columns

@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _options(self) -> ReadOptions:
         options = parse_stream_options(self._given)
-        check_schema(self._schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
+        check_schema(self._schema, RECORD_SCHEMA, subject="a topic", never_null=NEVER_NULL)
         return options
 
     @cached_property

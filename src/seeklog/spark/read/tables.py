@@ -14,7 +14,7 @@ Each table has a function that plans its splits in the driver, and a function th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -60,7 +60,7 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         known = TABLES[options.table].schema
-        columns = check_schema(schema, known, what=f"the table {options.table}")
+        columns = check_schema(schema, known, subject=f"the table {options.table}")
         self._indexes = [known.fieldNames().index(name) for name in columns]
         self._schema = arrow_schema(schema)
         self._options = options
@@ -156,14 +156,13 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
         yield PartitionPlan(at, bounds, seen.log_end_offset, tuple(segments))
 
 
-# ---------------------------------------------------------------- segments
+def _splits_of(store: Store, plans: Iterable[SegmentPlan | PartitionPlan]) -> list[TableSplit]:
+    origin = origin_of(store)
+    return [TableSplit(origin, group) for group in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
 
 
 def _plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
-    segments = (segment for plan in _plan_partitions(store, choice) for segment in plan.segments)
-    return [
-        TableSplit(origin_of(store), group) for group in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)
-    ]
+    return _splits_of(store, (segment for plan in _plan_partitions(store, choice) for segment in plan.segments))
 
 
 def _segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -197,13 +196,8 @@ def _file_size(segment: Segment, suffix: str) -> int | None:
         return None
 
 
-# ---------------------------------------------------------------- offsets
-
-
 def _plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
-    origin = origin_of(store)
-    plans = _plan_partitions(store, choice)
-    return [TableSplit(origin, group) for group in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
+    return _splits_of(store, _plan_partitions(store, choice))
 
 
 def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -228,9 +222,6 @@ def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
             plan.bounds.topic_id,
             f"{root}/{plan.at}",
         )
-
-
-# ---------------------------------------------------------------- batches
 
 
 def _plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
@@ -269,9 +260,6 @@ def _batch_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
                     header.is_control,
                     header.crc,
                 )
-
-
-# ---------------------------------------------------------------- groups
 
 
 def _plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
