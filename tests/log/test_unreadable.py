@@ -191,7 +191,7 @@ def test_vanished_middle_segment_is_reported_as_lost(log: Log, tmp_path: Path, w
     log.seek(RECORDS - 1)
     log.seek(0)
     (tmp_path / f"{3:020d}.log").unlink()
-    with pytest.raises(LostRecords, match="was not deleted is missing"):
+    with pytest.raises(LostRecords, match="is gone"):
         WAYS_FROM[way](log, 4)
 
 
