@@ -22,7 +22,7 @@ from store.workbench import open_store, snapshot
 
 
 def compacted(root: Path, *, keep: int) -> None:
-    """Do to a closed topic what compaction does: one segment in the place of the first two, with some of their records.
+    """Do what compaction does to a closed topic: replace the first two segments by one with some of their records.
 
     Its records are those whose offsets `keep` divides.
     """
@@ -81,7 +81,7 @@ def test_compacted_segment_is_stored_beside_old_one_until_next_archiving(compact
 
 @pytest.mark.id("archive-beside-compaction")
 def test_segment_compacted_during_copy_is_planned_again(compact_root: Path, tmp_path: Path) -> None:
-    """Goal: the index of the new segment is no damage of the old one's, also for who cannot make it again.
+    """Goal: the index of the new segment does not count as damage of the old one, even where it cannot be rebuilt.
 
     The archiver knows another distance between entries than the writer had.
     """
@@ -103,7 +103,7 @@ def test_segment_compacted_during_copy_is_planned_again(compact_root: Path, tmp_
 
 
 class PatientClock(FakeClock):
-    """A clock that stands still: whoever waits by it waits until what is waited for has happened."""
+    """A stopped clock: a wait by it has no time limit."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,23 +43,23 @@ def test_topic_recreated_during_archiving_is_refused(store: Store, root: Path, t
     store.create_topic("first", partitions=1)
     fill(store, 1_000, topic="first")
     store.close()
-    anew: list[str] = []
+    recreated: list[str] = []
 
-    def make_anew(copied: int, total: int) -> None:
-        if not anew:
+    def recreate(copied: int, total: int) -> None:
+        if not recreated:
             with open_store(root, segment_bytes=SEGMENT_BYTES) as other:
                 other.delete_topic("orders")
                 other.create_topic("orders", partitions=2)
                 for _ in range(200):
                     append(other, "orders", [b"new" * 30] * 10)
-                anew.append(other.describe_topic("orders").topic_id)
+                recreated.append(other.describe_topic("orders").topic_id)
 
     with open_store(root, read_only=True) as reader:
         with pytest.raises(ArchiveMismatch, match="recreated during archiving"):
-            reader.archive(tmp_path / "archive", progress=make_anew)
+            reader.archive(tmp_path / "archive", progress=recreate)
         reader._topics.refresh()
         reader.archive(tmp_path / "archive")
-    assert manifest_of(tmp_path / "archive").topics["orders"].topic_id == anew[0]
+    assert manifest_of(tmp_path / "archive").topics["orders"].topic_id == recreated[0]
 
 
 @pytest.mark.id("archive-of-a-rewritten-log")
@@ -155,7 +155,7 @@ def test_missing_files_of_manifest_are_refused_or_copied_again(store: Store, tmp
         store.archive(archive)
     assert snapshot(archive) == before
     with seeklog.open(archive, read_only=True) as cold:
-        with pytest.raises(LostRecords, match="is gone"):
+        with pytest.raises(LostRecords, match="is missing"):
             list(cold.log("orders", 0).scan())
         with pytest.raises(LostRecords, match="ends after"):
             list(cold.log("orders", 0).scan(segment_bases(store.path / "orders-0")[1]))

@@ -13,7 +13,7 @@ SIZE = 40 << 20
 
 
 class Source:
-    """A file of which every byte can be told from its place, and a diary of what was asked."""
+    """A file whose bytes follow from their positions, and a record of the reads."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.data = Random(7).randbytes(1 << 20) * (size >> 20)

@@ -168,7 +168,10 @@ def test_archive_without_lost_offsets_continues(repaired: range, root: Path, tmp
     ("change", "told"),
     [
         (lambda data: data.replace(b"lost ", b"kept "), "the list of lost offsets fails its CRC"),
-        (lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]), "names no lost offsets"),
+        (
+            lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]),
+            "does not name lost offsets",
+        ),
     ],
 )
 def test_damaged_list_of_lost_offsets_is_not_taken_as_empty(
@@ -277,7 +280,7 @@ def test_batches_are_found_in_parts_of_any_size(store: Store, root: Path) -> Non
 
 
 def test_segment_lost_in_archive_is_replaced_by_compacted_one(store: Store, archive: Path) -> None:
-    """Goal: an archive is repaired with what there is; the segments that it still has are compared all the same."""
+    """Goal: an archive is repaired from the segments that exist; those that it still has are compared nevertheless."""
     store.compact("orders")
     (archive / "orders-0" / f"{0:020d}.log").unlink()
     refused(store, archive, "is missing; archive with repair=True", CorruptionError)

@@ -171,7 +171,7 @@ def test_stream_of_archive_reads_all_of_it_and_then_waits(
 
 @pytest.mark.id("archive-gaps-in-spark")
 def test_gaps_declared_by_archive_are_not_a_loss(spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: a batch, a stream with small steps and verify go over them, as over what compaction left out."""
+    """Goal: a batch, a stream with small steps and verify skip them, like offsets that compaction removed."""
     archive = tmp_path / "archive"
     with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=1)

@@ -1,4 +1,4 @@
-"""Two archivings to one place at once: one of them is told, and nothing that either has named is lost."""
+"""Two archive runs to one location at once: one of them fails, and no file that either has named is lost."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_no_lock_file_is_created_beside_other_files(store: Store, tmp_path: Path
 
 
 class Meeting(RemoteDepot):
-    """A place where whoever is about to write the manifest lets somebody else go first."""
+    """A location where a process about to write the manifest lets another go first."""
 
     def __init__(self, inner: Depot) -> None:
         assert isinstance(inner, RemoteDepot)
