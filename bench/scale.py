@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Counts of records, except where the name says otherwise."""
+    """Counts are of records unless the name says otherwise."""
 
     repetitions: int = 10
     short_turns: int = 150

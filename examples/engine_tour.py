@@ -178,7 +178,7 @@ def kill_a_writer_in_mid_append() -> None:
     began = time.perf_counter()
     with Log(PAYMENTS, config=CONFIG) as log:
         took = time.perf_counter() - began
-        say(f"Opened again in {took * 1e3:.0f} ms. log.recovery says: {explain(log.recovery)}.")
+        say(f"Reopened in {took * 1e3:.0f} ms. Recovery: {explain(log.recovery)}.")
         assert log.log_end_offset > acknowledged, "a payment is missing although its append returned"
         say(f"The last offset is {log.log_end_offset - 1:,}: every append that returned is in the log.")
 
@@ -193,7 +193,7 @@ def tear_the_last_batch() -> None:
         file.write(batch[: len(batch) // 2])
     say(f"{segment.name} now ends with {len(batch) // 2} bytes of a batch of {len(batch)}.")
     with Log(PAYMENTS, config=CONFIG) as log:
-        say(f"log.recovery says: {explain(log.recovery)}.")
+        say(f"Recovery: {explain(log.recovery)}.")
         assert log.log_end_offset == end
         assert log.append(b'{"tx":"after","amount_paise":100}', key=b"merchant_0") == end
     for path in PAYMENTS.glob("*.torn"):
@@ -267,8 +267,8 @@ def chapter(title: str) -> None:
     print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
 
-def say_rate(what: str, count: int, began: float) -> None:
-    say(f"{what:<34} {count:>7,} payments   {count / (time.perf_counter() - began):>10,.0f} a second")
+def say_rate(method: str, count: int, began: float) -> None:
+    say(f"{method:<34} {count:>7,} payments   {count / (time.perf_counter() - began):>10,.0f} a second")
 
 
 def say(line: str = "") -> None:

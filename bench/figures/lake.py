@@ -27,14 +27,14 @@ def measure(bench: Bench) -> Iterator[Row]:
     from seeklog.spark import session
 
     with bench.directory("lake") as root:
-        made = [
+        datasets = [
             spark_data.build(root, topic, bench.scale.spark_rows, segment_bytes=SEGMENT_BYTES)
             for topic in ("payments", "random")
         ]
         settle(root)
         warm_page_cache(root)
         with session("seeklog bench", master=MASTER, memory="4g") as spark:
-            for rows in made:
+            for rows in datasets:
                 yield _copying(bench, spark, rows, root)
 
 

@@ -33,16 +33,16 @@ def measure(bench: Bench) -> Iterator[Row]:
     # Workers also import `bench.peers`.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])])
     with bench.directory("spark") as root:
-        made = {topic: spark_data.build(root, topic, bench.scale.spark_rows) for topic in ("random", "payments")}
+        datasets = {topic: spark_data.build(root, topic, bench.scale.spark_rows) for topic in ("random", "payments")}
         warm_page_cache(root)
         spark = _session()
         try:
-            yield from _scanning(bench, spark, made)
-            yield from _pruning(bench, spark, made["random"])
-            yield from _sinking(bench, spark, made["random"], root)
+            yield from _scanning(bench, spark, datasets)
+            yield from _pruning(bench, spark, datasets["random"])
+            yield from _sinking(bench, spark, datasets["random"], root)
         finally:
             spark.stop()
-        yield from _jobs(bench, made["random"], root / "wide")
+        yield from _jobs(bench, datasets["random"], root / "wide")
     yield from _starting()
 
 
@@ -73,8 +73,8 @@ def _check(count: int, expected: int) -> None:
         raise ValueError(f"the query returned {count:,} rows instead of {expected:,}")
 
 
-def _scanning(bench: Bench, spark: SparkSession, made: dict[str, Rows]) -> Iterator[Row]:
-    random, count = made["random"], bench.scale.spark_rows
+def _scanning(bench: Bench, spark: SparkSession, datasets: dict[str, Rows]) -> Iterator[Row]:
+    random, count = datasets["random"], bench.scale.spark_rows
     turns = bench.scale.spark_turns
 
     def ceiling() -> DataFrame:
@@ -107,7 +107,7 @@ def _scanning(bench: Bench, spark: SparkSession, made: dict[str, Rows]) -> Itera
     def summed(frame: DataFrame) -> None:
         frame.selectExpr("sum(length(value))").collect()
 
-    for topic, rows in made.items():
+    for topic, rows in datasets.items():
         rates = best_of(
             turns,
             {

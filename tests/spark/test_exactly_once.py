@@ -211,7 +211,7 @@ def test_session_killed_at_every_commit_step_writes_each_row_once(tmp_path: Path
         assert ended.returncode == -signal.SIGKILL, ended.stdout
         query.check_so_far()
     assert ended.returncode == 0, ended.stdout
-    assert kills > 50, "a commit to three partitions has more steps than that"
+    assert kills > 50, "a commit to three partitions has more steps"
     query.check_at_the_end()
 
 
@@ -297,7 +297,7 @@ def next_line(child: subprocess.Popen[str], *arguments: object) -> list[str]:
     for line in child.stdout:
         if line.split()[: len(arguments)] == [str(word) for word in arguments]:
             return line.split()
-    raise AssertionError(f"the process has ended without saying {arguments}")
+    raise AssertionError(f"the process ended without the line {arguments}")
 
 
 ROUNDS = 50

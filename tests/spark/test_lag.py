@@ -110,7 +110,7 @@ def test_listener_is_called_for_every_batch(spark: SparkSession, tmp_path: Path)
         query = collected.available()
         elsewhere = spark.readStream.format("rate").load().writeStream.format("noop").start()
         elsewhere.stop()
-        wait_until(lambda: len(lags) == 2, "the listener has heard of both batches")
+        wait_until(lambda: len(lags) == 2, "two batches reported to the listener")
     finally:
         spark.streams.removeListener(listener)
 

@@ -88,7 +88,7 @@ def test_incubator_module_is_removed_from_arguments(tmp_path: Path, monkeypatch:
     run = subprocess.run([made / "bin" / "java", *arguments], check=True, capture_output=True, text=True)
     assert run.stdout.splitlines() == ["<-Da=b c>", "<>", "<--add-modules=java.sql>", "<$HOME>"]
     monkeypatch.setenv("JAVA_HOME", str(made))
-    assert java.find_java().home == home, "a second session must not be led round in a circle"
+    assert java.find_java().home == home, "a second session must find the real Java"
 
 
 class TestArchive:
@@ -294,4 +294,4 @@ def test_session_in_new_process_finds_source_and_logs_nothing(tmp_path: Path) ->
     assert first[0] == 4
     assert "ArchiveClassesAtExit" in str(first[1])
     assert first[2:] == ["hello", True, True]
-    assert "SharedArchiveFile" in str(start()[1]), "the next start, at once"
+    assert "SharedArchiveFile" in str(start()[1]), "the second start"

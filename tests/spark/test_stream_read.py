@@ -333,7 +333,7 @@ def test_processed_offsets_are_committed_to_the_group(path: Path) -> None:
     assert stream.plan()
     assert lags(path, "nightly") == {0: 20, 1: 10}, "nothing is processed before the first batch is"
     stream.run()
-    assert lags(path, "nightly") == {0: 20, 1: 10}, "Spark has not said yet that it is"
+    assert lags(path, "nightly") == {0: 20, 1: 10}, "Spark has not committed the batch yet"
     assert stream.plan()
     assert lags(path, "nightly") == {0: 10, 1: 5}
     stream.run()
@@ -365,7 +365,7 @@ def test_group_with_members_is_refused_before_reading(path: Path) -> None:
     with (
         seeklog.open(path) as store,
         store.consumer(["orders"], group="nightly"),
-        pytest.raises(GroupInUse, match="set a groupId of its own"),
+        pytest.raises(GroupInUse, match="set another groupId"),
     ):
         Driven(path, subscribe="orders", groupId="nightly")
 

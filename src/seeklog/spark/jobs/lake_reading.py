@@ -108,7 +108,7 @@ def _check_loss(
             continue
         count = sum(end - start for start, end in gaps)
         fact = (
-            f"{at}: {count} offsets, {gaps[0][0]} to {gaps[0][1] - 1}{' and others' if len(gaps) > 1 else ''}, were "
+            f"{at}: {count} offsets, {gaps[0][0]} to {gaps[0][1] - 1}{' and more' if len(gaps) > 1 else ''}, were "
             "deleted from the log before they were copied to the lake"
         )
         if fail:

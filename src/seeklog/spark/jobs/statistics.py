@@ -117,7 +117,7 @@ class Figures:
 
 
 class Counting(NamedTuple):
-    """What tasks count, and in which files."""
+    """The settings of a count, and the files to count."""
 
     origin: Origin
     starts: Mapping[TopicPartition, int]

@@ -57,5 +57,5 @@ class RecordReader(DataSourceReader):
             return list(plan_splits(store, ranges, **options.split_limits))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        # Spark passes a partition of its own if there is nothing to read.
+        # Spark passes an `InputPartition` if there is nothing to read.
         return scan_split(partition, self._schema) if isinstance(partition, Split) else iter(())

@@ -32,7 +32,7 @@ from seeklog.topics.layout import parse_topic_id
 
 Item = TypeVar("Item")
 
-# About half a second of work. The overhead of a task shows in smaller splits, and a retry costs more in larger ones.
+# About a second of work. The overhead of a task shows in smaller splits, and a retry costs more in larger ones.
 SPLIT_BYTES: Final = 128 << 20
 # A small log is divided among the cores, into splits of at least this size.
 MIN_SPLIT_BYTES: Final = 32 << 20

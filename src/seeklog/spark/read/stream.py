@@ -60,8 +60,10 @@ _Result = TypeVar("_Result")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads records as they are appended. Options are checked on first use, because Spark wraps an error raised by
-    the constructor in one of its own."""
+    """Reads records as they are appended.
+
+    Options are checked on first use, because Spark wraps errors of the constructor.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> None:
         self._given = dict(options)
@@ -307,7 +309,7 @@ class _ProgressGroup:
         if members:
             self._store.close()
             raise GroupInUse(
-                f"group {group!r} has {len(members)} members that consume; set a groupId of its own for this query"
+                f"group {group!r} has {len(members)} members that consume; set another groupId for this query"
             )
         self._committed: dict[TopicPartition, int] = {}
         self._is_failing = False

@@ -72,7 +72,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if not isinstance(partition, TableSplit):
-            return  # Spark passes a partition of its own if there is nothing to read
+            return  # Spark passes an `InputPartition` if there is nothing to read
         pa = import_pyarrow()
         rows = TABLES[self._options.table].rows(partition)
         try:
