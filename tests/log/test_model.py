@@ -87,7 +87,7 @@ class Model:
     """Every batch of a producer, including deleted ones."""
 
     def last_of(self, producer_id: int) -> Numbered | None:
-        return next((each for each in reversed(self.numbered) if each.place.producer_id == producer_id), None)
+        return next((batch for batch in reversed(self.numbered) if batch.place.producer_id == producer_id), None)
 
     def add(self, rows: list[tuple[int, Record]], *, span: int) -> None:
         """Add a batch of `span` offsets; rows are (offset inside it, record with its final timestamp)."""
@@ -120,7 +120,7 @@ class Model:
         self.batches = [base for base in self.batches if base < self.end]
         self.rows = {each: record for each, record in self.rows.items() if each < self.end}
         self.stamps = {each: stamp for each, stamp in self.stamps.items() if each < self.end}
-        self.numbered = [each for each in self.numbered if each.offsets.stop <= self.end]
+        self.numbered = [batch for batch in self.numbered if batch.offsets.stop <= self.end]
         self.high_watermark = min(self.high_watermark, self.end)
         self.start = min(self.start, self.end)
 
@@ -388,7 +388,7 @@ class LogMachine(RuleBasedStateMachine):
         first = self.batch_of(self.model.start) if self.model.start < self.model.end else self.model.end
         expected = [base for base in self.model.batches if base >= first]
         assert [batch.base_offset for batch in batches] == expected
-        sizes = sum(each.size for each in self.log.read_ranges(self.model.start, uncommitted=True, max_bytes=1 << 30))
+        sizes = sum(part.size for part in self.log.read_ranges(self.model.start, uncommitted=True, max_bytes=1 << 30))
         assert sizes == sum(batch.header.size for batch in batches)
 
     def batch_of(self, offset: int) -> int:

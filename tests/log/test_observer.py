@@ -221,15 +221,15 @@ def test_reader_uses_the_state_saved_by_a_clean_close(tmp_path: Path) -> None:
 def test_reader_sees_a_batch_larger_than_its_chunk(tmp_path: Path) -> None:
     """Both before recovery, which reads chunks of the same size, and after it."""
     large = 3 * SCAN_CHUNK
-    words = {"max_message_bytes": 2 * large, "segment_bytes": 16 << 20}
-    with open_log(tmp_path / "writer", **words) as log:
+    settings = {"max_message_bytes": 2 * large, "segment_bytes": 16 << 20}
+    with open_log(tmp_path / "writer", **settings) as log:
         log.append(bytes(large))
         log.append(b"small")
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
 
-    with open_reader(path, **words) as reader:
+    with open_reader(path, **settings) as reader:
         assert [len(value or b"") for value in values(reader.scan())] == [large, 5]
-        with open_log(path, **words) as writer:
+        with open_log(path, **settings) as writer:
             assert not writer.recovery.clean
             writer.append(bytes(large))
             assert reader.log_end_offset == 3
@@ -296,11 +296,11 @@ def test_reader_follows_a_rolling_writer_a_bounded_number_of_times(tmp_path: Pat
 def test_scan_continues_in_segment_that_a_truncation_made_the_last(tmp_path: Path, is_own: bool) -> None:
     """The segment at 5 is about to be opened, when the first segment already holds these offsets."""
     files = Meanwhile()
-    words = {**SMALL, "max_open_segments": 2}
-    with open_log(tmp_path, files=files, **words) as writer:
+    settings = {**SMALL, "max_open_segments": 2}
+    with open_log(tmp_path, files=files, **settings) as writer:
         fill(writer, 12)
         writer.flush()
-        with open_reader(tmp_path, files=files, **words) as other:
+        with open_reader(tmp_path, files=files, **settings) as other:
             scan_over_a_truncation(writer if is_own else other, writer, files)
             assert_same(other, writer)
 
@@ -330,7 +330,7 @@ def test_rewritten_segment_of_the_same_size_is_not_damage(tmp_path: Path) -> Non
         fill(writer, 7)
         writer.flush()
 
-        def write_anew() -> None:
+        def rewrite() -> None:
             writer.truncate_to(0)
             fill(writer, 7, start=100)
             writer.flush()
@@ -338,7 +338,7 @@ def test_rewritten_segment_of_the_same_size_is_not_damage(tmp_path: Path) -> Non
                 path.unlink()
 
         assert reader.log_end_offset == 7
-        files.before("read_file", f"{0:020d}.index", write_anew)
+        files.before("read_file", f"{0:020d}.index", rewrite)
 
         assert values(reader.read(3, max_records=1)) == [value_of(103)]
         assert files.is_over
@@ -403,11 +403,11 @@ def test_call_continues_when_the_log_is_rewritten_between_its_reads(many: tuple[
     """Goal: bytes that start in the middle of a new batch are not damage."""
     writer, reader, files = many
 
-    def write_anew() -> None:
+    def rewrite() -> None:
         writer.truncate_to(2)
         write_many(writer, 320, size=1100)
 
-    before_the_second_read(files, write_anew)
+    before_the_second_read(files, rewrite)
 
     assert WAYS[way](reader) == WAYS[way](writer)
     assert files.is_over
@@ -428,12 +428,12 @@ def test_time_entry_into_a_new_batch_is_looked_up_again(tmp_path: Path) -> None:
         write_many(writer, 30, size=1000)
     with open_log(tmp_path) as writer, open_reader(tmp_path, files=files) as reader:
 
-        def write_anew() -> None:
+        def rewrite() -> None:
             writer.truncate_to(2)
             write_many(writer, 27, size=1100)
 
         # Just before the batch named by the entry is read.
-        before_the_second_read(files, write_anew)
+        before_the_second_read(files, rewrite)
 
         assert reader.offset_at_time(START_MS + 20 * 1000) == 20
         assert files.is_over
@@ -549,14 +549,14 @@ def test_reader_sees_no_loss_after_compaction_merged_later_segments(tmp_path: Pa
             if self.look is not None:
                 self.look()
 
-    words: dict[str, Any] = {"cleanup_policy": "compact", "key_index": "none", **SMALL}
+    settings: dict[str, Any] = {"cleanup_policy": "compact", "key_index": "none", **SMALL}
     files = Watched()
-    with open_log(tmp_path, files=files, **words) as log, contextlib.ExitStack() as stack:
+    with open_log(tmp_path, files=files, **settings) as log, contextlib.ExitStack() as stack:
         for number in range(4):
             log.append(b"v", key=b"%d" % number)
         log.flush()
         # One reader for each step, each of which knows the segments that followed.
-        sleepers = [stack.enter_context(open_reader(tmp_path, **words)) for _ in range(10)]
+        sleepers = [stack.enter_context(open_reader(tmp_path, **settings)) for _ in range(10)]
         for number in range(20):
             log.append(b"v%d" % number, key=b"%d" % (number % 4))
         log.flush()
@@ -658,18 +658,18 @@ def test_reader_overtaken_by_compaction_checks_a_bounded_number_of_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: a compaction replaces thousands of segments one by one, and readers do not wait for its end."""
-    words: dict[str, Any] = {"cleanup_policy": "compact", "flush": "batch", **SMALL}
+    settings: dict[str, Any] = {"cleanup_policy": "compact", "flush": "batch", **SMALL}
     files = Meanwhile()
-    with open_log(tmp_path, **words) as log, open_reader(tmp_path, files=files, **words) as reader:
+    with open_log(tmp_path, **settings) as log, open_reader(tmp_path, files=files, **settings) as reader:
         for number in range(12):
             log.append(b"v%d" % number, key=b"%d" % (number % 2))
         loads = 0
         load = Observer._load
 
-        def load_and_count(observer: Observer, **words: bool) -> None:
+        def load_and_count(observer: Observer, **settings: bool) -> None:
             nonlocal loads
             loads += 1
-            load(observer, **words)
+            load(observer, **settings)
 
         monkeypatch.setattr(Observer, "_load", load_and_count)
         assert reader.high_watermark == 12

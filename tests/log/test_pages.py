@@ -151,7 +151,7 @@ def damage_table(path: Path) -> None:
 
 def seal_errors(path: Path) -> list[Finding]:
     """Return what verify finds wrong with seals; an index that contradicts a moved batch is reported separately."""
-    return [each for each in inspect_partition(str(path)) if each.kind is Kind.SEAL]
+    return [finding for finding in inspect_partition(str(path)) if finding.kind is Kind.SEAL]
 
 
 def test_only_seals_of_compacted_segments_have_pages(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ WAYS: dict[str, Callable[[Log], object]] = {
     "read": lambda log: [list(log.read(at, max_records=1)) for at in range(log.log_end_offset)],
     "read_batches": lambda log: list(log.read_batches(0, max_bytes=1 << 20)),
     "read_ranges": lambda log: [
-        (each.position, each.size, each.base_offset) for each in log.read_ranges(0, max_bytes=1 << 20)
+        (part.position, part.size, part.base_offset) for part in log.read_ranges(0, max_bytes=1 << 20)
     ],
     "seek": lambda log: [log.seek(at) for at in range(log.log_end_offset)],
     "key": lambda log: [log.latest_for_key(b"k%d" % number) for number in range(60)],
@@ -342,7 +342,7 @@ def test_seal_without_pages_is_read(compacted: Path) -> None:
     with open_compacted(compacted) as log:
         assert [record.value for record in everything(log)] == [record.value for record in expected]
     assert renew_index(log_of(compacted), files=FILES).done == "damaged"
-    assert [each.position for each in seal_errors(compacted)] == [None]
+    assert [finding.position for finding in seal_errors(compacted)] == [None]
 
 
 def test_old_seal_gets_pages_when_compaction_removes_nothing(compacted: Path) -> None:
@@ -359,18 +359,18 @@ def test_old_seal_gets_pages_when_compaction_removes_nothing(compacted: Path) ->
 
 def test_reindexing_adds_pages_only_to_rewritten_seals(compacted: Path) -> None:
     set_page_size(compacted, None)
-    words: dict[str, Any] = {"files": FILES, "config": None}
+    arguments: dict[str, Any] = {"files": FILES, "config": None}
     with open_compacted(compacted) as log:
-        words["config"] = log.config
-    assert renew_index(log_of(compacted), **words).done == "unchanged"
+        arguments["config"] = log.config
+    assert renew_index(log_of(compacted), **arguments).done == "unchanged"
     log_of(compacted).with_suffix(".index").unlink()
-    assert renew_index(log_of(compacted), **words).done == "rebuilt"
+    assert renew_index(log_of(compacted), **arguments).done == "rebuilt"
     pages = seal_of(compacted).pages
     assert pages is not None
     assert pages.page_size == PAGE_SIZE
-    assert renew_index(log_of(compacted), **words).done == "unchanged"
+    assert renew_index(log_of(compacted), **arguments).done == "unchanged"
     damage_table(compacted)
-    assert renew_index(log_of(compacted), **words).done == "rebuilt"
+    assert renew_index(log_of(compacted), **arguments).done == "rebuilt"
     assert read_table(FILES, str(compacted), 0, pages) is not None
 
 
@@ -409,7 +409,7 @@ def test_repair_keeps_a_segment_of_whole_batches_and_reports_it(compacted: Path)
     assert (plan.segments, plan.losses) == ((), ())
     assert "the page that starts at byte" in plan.resealed[0]
     assert log_of(compacted).read_bytes() == moved
-    assert [each for each in inspect_partition(str(compacted)) if each.severity is Severity.ERROR] == []
+    assert [finding for finding in inspect_partition(str(compacted)) if finding.severity is Severity.ERROR] == []
     assert len(everything_in(compacted)) > 0
 
 

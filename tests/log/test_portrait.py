@@ -21,13 +21,13 @@ from log.workbench import (
 from seeklog import names
 from seeklog.log.check.portrait import take_portrait
 
-WORDS = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
-CONFIG = config_of(**WORDS)
+SETTINGS = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+CONFIG = config_of(**SETTINGS)
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
 def test_portrait_shows_segments_points_and_offsets_without_changes(tmp_path: Path, is_checked: bool) -> None:
-    make_log(tmp_path, 12, **WORDS)
+    make_log(tmp_path, 12, **SETTINGS)
     (tmp_path / f"{5:020d}.index").unlink()
     before = contents(tmp_path)
 
@@ -49,12 +49,12 @@ def test_portrait_shows_segments_points_and_offsets_without_changes(tmp_path: Pa
 
 
 def test_portrait_lists_bytes_that_recovery_cut(tmp_path: Path) -> None:
-    with open_log(tmp_path / "log", **WORDS) as log:
+    with open_log(tmp_path / "log", **SETTINGS) as log:
         fill(log, 8)
         path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
     last = path / f"{5:020d}.log"
     last.write_bytes(last.read_bytes()[:-1])
-    with open_log(path, **WORDS) as log:
+    with open_log(path, **SETTINGS) as log:
         assert log.recovery.cut_bytes == BATCH_BYTES - 1
 
     portrait = take_portrait(str(path), config=CONFIG, files=QuickFiles())

@@ -92,11 +92,11 @@ def test_read_at_the_end_returns_nothing(log: Log) -> None:
     assert list(log.read(1)) == []
 
 
-@pytest.mark.parametrize("words", [{"max_records": 0}, {"max_bytes": 0}, {"max_records": -1}, {"max_bytes": -5}])
-def test_limits_below_one_are_refused(filled: Log, words: dict[str, int]) -> None:
+@pytest.mark.parametrize("arguments", [{"max_records": 0}, {"max_bytes": 0}, {"max_records": -1}, {"max_bytes": -5}])
+def test_limits_below_one_are_refused(filled: Log, arguments: dict[str, int]) -> None:
     for read in (filled.read, filled.read_uncommitted):
         with pytest.raises(UsageError, match="at least 1"):
-            read(0, **words)
+            read(0, **arguments)
 
 
 def test_read_does_not_wait_for_a_sync(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_raw_batches_and_ranges_respect_max_bytes_after_the_first(filled: Log, m
 
     assert len(batches) == count
     ranges = filled.read_ranges(3, max_bytes=max_bytes)
-    assert sum(each.size for each in ranges) == sum(len(batch.raw) for batch in batches)
+    assert sum(file_range.size for file_range in ranges) == sum(len(batch.raw) for batch in batches)
 
 
 def test_raw_batches_have_their_crc_checked(tmp_path: Path) -> None:

@@ -587,9 +587,9 @@ def test_file_that_is_only_named_like_a_log_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["status", "open"])
 def test_swap_renamed_during_a_readers_check_is_read(tmp_path: Path, method: str) -> None:
-    words: dict[str, Any] = {**SEGMENT, "cleanup_policy": "compact"}
+    settings: dict[str, Any] = {**SEGMENT, "cleanup_policy": "compact"}
     files, swapped = Meanwhile(), tmp_path / "swapped"
-    with open_log(tmp_path / "log", files=files, **words) as log:
+    with open_log(tmp_path / "log", files=files, **settings) as log:
         for number in range(30):
             log.append(value_of(number), key=b"k%d" % (number % 2))
         log.flush()
@@ -601,7 +601,7 @@ def test_swap_renamed_during_a_readers_check_is_read(tmp_path: Path, method: str
     assert swap.exists()
 
     files.before(method, swap.name, lambda: swap.rename(swapped / FIRST))
-    with open_reader(swapped, files=files, **words) as reader:
+    with open_reader(swapped, files=files, **settings) as reader:
         assert files.is_over
         assert offsets(reader.scan()) == expected
 
@@ -618,11 +618,11 @@ def test_reader_of_a_changing_directory_uses_its_last_listing(tmp_path: Path) ->
             return super().list(directory)
 
     files = Retiring()
-    words = {"segment_bytes": BATCH_BYTES}
-    with open_log(tmp_path, **words) as writer:
+    settings = {"segment_bytes": BATCH_BYTES}
+    with open_log(tmp_path, **settings) as writer:
         fill(writer, 4 * MAX_LOOKS)
         files.writer = writer
-        with open_reader(tmp_path, files=files, **words) as reader:
+        with open_reader(tmp_path, files=files, **settings) as reader:
             files.writer = None
             start = writer.log_start_offset
 
@@ -646,15 +646,15 @@ def test_sealed_segment_that_has_grown_is_checked(closed: Path) -> None:
 
 def test_cut_segment_leaves_no_transaction_index_to_the_next_one(tmp_path: Path) -> None:
     """Goal: no consumer of a broker skips committed records at offsets that were cut before."""
-    words: dict[str, Any] = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
-    with open_log(tmp_path / "log", **words) as log:
+    settings: dict[str, Any] = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
+    with open_log(tmp_path / "log", **settings) as log:
         fill(log, 9)
         path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
     index = path / f"{6:020d}.txnindex"
     index.write_bytes(bytes(34))
     second = path / f"{3:020d}.log"
     second.write_bytes(second.read_bytes()[:-1] + b"?")
-    with open_log(path, **words) as log:
+    with open_log(path, **settings) as log:
         assert log.log_end_offset == 5
         assert index.exists()  # for a repair that restores the segment
         fill(log, 3)

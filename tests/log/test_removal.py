@@ -16,13 +16,13 @@ from seeklog.log.clean.removal import Removal
 DAY_MS = 24 * 3600 * 1000
 
 
-def open_log(path: Path, **words: Any) -> Log:
+def open_log(path: Path, **settings: Any) -> Log:
     """Open a log whose segments have room for four batches."""
-    return workbench.open_log(path, **{"segment_bytes": 4 * BATCH_BYTES, **words})
+    return workbench.open_log(path, **{"segment_bytes": 4 * BATCH_BYTES, **settings})
 
 
-def open_reader(path: Path, **words: Any) -> LogReader:
-    return workbench.open_reader(path, **{"segment_bytes": 4 * BATCH_BYTES, **words})
+def open_reader(path: Path, **settings: Any) -> LogReader:
+    return workbench.open_reader(path, **{"segment_bytes": 4 * BATCH_BYTES, **settings})
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:
@@ -130,8 +130,8 @@ def test_segment_without_seal_counts_as_if_sealed_now(tmp_path: Path, clock: Fak
 
 
 def test_dirty_part_is_reported_without_writing(tmp_path: Path, clock: FakeClock) -> None:
-    words = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.1}
-    with open_log(tmp_path, clock=clock, **words) as log:
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.1}
+    with open_log(tmp_path, clock=clock, **settings) as log:
         for number in range(30):
             log.append(b"value", key=b"key%d" % (number % 3), timestamp_ms=START_MS + number)
         log.flush()
@@ -139,12 +139,12 @@ def test_dirty_part_is_reported_without_writing(tmp_path: Path, clock: FakeClock
     assert seen_by_writer.dirty_bytes > 0
 
     before = bytes_of(tmp_path)
-    with open_reader(tmp_path, clock=clock, **words) as log:
+    with open_reader(tmp_path, clock=clock, **settings) as log:
         assert log.cleanable().dirty_bytes == seen_by_writer.dirty_bytes
-        assert log.cleanable().is_due(config_of(**words))
+        assert log.cleanable().is_due(config_of(**settings))
     assert bytes_of(tmp_path) == before
 
-    with open_log(tmp_path, clock=clock, **words) as log:
+    with open_log(tmp_path, clock=clock, **settings) as log:
         log.compact()
-    with open_reader(tmp_path, clock=clock, **words) as log:
+    with open_reader(tmp_path, clock=clock, **settings) as log:
         assert log.cleanable().dirty_bytes == 0

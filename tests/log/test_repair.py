@@ -376,8 +376,8 @@ def test_restored_batches_stay_after_a_torn_end(tmp_path: Path) -> None:
 
     done = repair(str(path), config=CONFIG, from_torn=True)
 
-    assert sum(each.record_count for each in done.restored) == 10 - base - 1
-    assert [each.read_bytes() for each in path.glob("*.damaged")] == [torn]
+    assert sum(segment.record_count for segment in done.restored) == 10 - base - 1
+    assert [file.read_bytes() for file in path.glob("*.damaged")] == [torn]
     assert read(path) == {offset: value for offset, value in values.items() if offset != base}
     assert errors(path) == []
 
@@ -421,7 +421,7 @@ def test_repeated_batches_are_quarantined(tmp_path: Path) -> None:
 
     done = repair(str(path), config=CONFIG)
 
-    assert [each.reason for each in done.quarantines] == [f"offsets {base - 1} to {base - 1} are repeated"]
+    assert [quarantine.reason for quarantine in done.quarantines] == [f"offsets {base - 1} to {base - 1} are repeated"]
     assert first.read_bytes() == data
     assert read(path) == values
     assert errors(path) == []
@@ -473,11 +473,11 @@ def test_batches_of_an_older_format_are_not_damage(tmp_path: Path) -> None:
     data = bytearray(logs(path)[0].read_bytes())
     data[16] = 1
     logs(path)[0].write_bytes(data)
-    before = {each.name: each.read_bytes() for each in path.iterdir()}
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
 
     with pytest.raises(UsageError, match=r"byte 0: .*magic 1.*this is not damage, .*\. Nothing was changed"):
         repair(str(path), config=CONFIG)
-    assert {each.name: each.read_bytes() for each in path.iterdir() if each.name != names.LOCK} == {
+    assert {file.name: file.read_bytes() for file in path.iterdir() if file.name != names.LOCK} == {
         name: data for name, data in before.items() if name != names.LOCK
     }
 
@@ -504,7 +504,7 @@ class FailingFiles(OsFiles):
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         (errno.ENOSPC, DiskFull, "cannot be repaired: the disk is full; it takes as much as"),
         (errno.EIO, NotAccessible, "cannot be repaired: .*on purpose"),
@@ -512,7 +512,7 @@ class FailingFiles(OsFiles):
     ],
 )
 def test_repair_can_be_repeated_after_a_failing_disk(
-    tmp_path: Path, error: int | None, kind: type[Exception], words: str
+    tmp_path: Path, error: int | None, kind: type[Exception], message: str
 ) -> None:
     """Goal: no bytes are quarantined twice, no loss is listed twice, and other files stay."""
     path = tmp_path / "log"
@@ -524,7 +524,7 @@ def test_repair_can_be_repeated_after_a_failing_disk(
     aside = path / names.damaged_name(0, at, 0)
     aside.write_bytes(b"from another day")
 
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=message):
         repair(str(path), config=CONFIG, files=FailingFiles(error))
     assert first.read_bytes() == damaged
     repair(str(path), config=CONFIG)
@@ -573,14 +573,14 @@ def test_bytes_between_batches_are_quarantined_without_losing_records(tmp_path: 
     values = make_log(path)
     file = logs(path)[0]
     position, _, _ = batches_of(file)[2]
-    whole, stray = file.read_bytes(), b"these are no batch"
+    whole, stray = file.read_bytes(), b"these are not a batch"
     file.write_bytes(whole[:position] + stray + whole[position:])
 
     done = repair(str(path), config=CONFIG)
 
     assert (done.quarantined_bytes, done.losses) == (len(stray), ())
     assert (file.read_bytes(), read(path)) == (whole, values)
-    assert [each.read_bytes() for each in path.glob("*.damaged")] == [stray]
+    assert [file.read_bytes() for file in path.glob("*.damaged")] == [stray]
 
 
 def test_brokers_transaction_index_stays_with_its_segment(tmp_path: Path) -> None:

@@ -110,10 +110,10 @@ def test_record_from_the_future_counts_from_its_segments_sealing() -> None:
 def test_segment_sealed_before_the_clock_was_set_counts_by_its_records() -> None:
     """Goal: a machine that booted in 1970 and then set its clock deletes no fresh records."""
     fresh = facts(10, max_timestamp_ms=START_MS, sealed_at_ms=60_000)
-    words: dict[str, Any] = {"active_size": 0, "high_watermark": 10, "config": config_of(retention_ms=DAY_MS)}
+    options: dict[str, Any] = {"active_size": 0, "high_watermark": 10, "config": config_of(retention_ms=DAY_MS)}
 
-    assert expired_count([fresh], now_ms=START_MS + DAY_MS, **words) == 0
-    assert expired_count([fresh], now_ms=START_MS + DAY_MS + 1, **words) == 1
+    assert expired_count([fresh], now_ms=START_MS + DAY_MS, **options) == 0
+    assert expired_count([fresh], now_ms=START_MS + DAY_MS + 1, **options) == 1
 
 
 @pytest.mark.parametrize("is_stamped", [True, False])
@@ -125,12 +125,12 @@ def test_segment_sealed_in_the_future_counts_like_the_next_one(is_stamped: bool)
         facts(20, max_timestamp_ms=years_ms if is_stamped else -1, sealed_at_ms=years_ms + 5),
         facts(30, max_timestamp_ms=START_MS, sealed_at_ms=START_MS),
     ]
-    words: dict[str, Any] = {"active_size": 0, "high_watermark": 30, "config": config_of(retention_ms=DAY_MS)}
+    options: dict[str, Any] = {"active_size": 0, "high_watermark": 30, "config": config_of(retention_ms=DAY_MS)}
 
-    assert expired_count(sealed, now_ms=START_MS + DAY_MS, **words) == 0
-    assert expired_count(sealed, now_ms=START_MS + DAY_MS + 1, **words) == 3
+    assert expired_count(sealed, now_ms=START_MS + DAY_MS, **options) == 0
+    assert expired_count(sealed, now_ms=START_MS + DAY_MS + 1, **options) == 3
     # With no segment after them, only their own times count.
-    assert expired_count(sealed[:2], now_ms=START_MS + 2 * DAY_MS, **words) == 0
+    assert expired_count(sealed[:2], now_ms=START_MS + 2 * DAY_MS, **options) == 0
 
 
 def test_segment_without_timestamps_counts_from_its_sealing() -> None:
@@ -243,8 +243,8 @@ def test_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
 
 
 def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
-    words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_bytes": 0, "high_watermark": "manual"}
-    with open_log(tmp_path, **words) as log:
+    settings: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_bytes": 0, "high_watermark": "manual"}
+    with open_log(tmp_path, **settings) as log:
         fill(log, 5)
 
         assert log.retain() == 0
@@ -271,8 +271,8 @@ def test_segment_below_the_start_is_deleted_regardless_of_retention(tmp_path: Pa
 def test_unsealed_segment_keeps_all_after_it_until_there_is_room(tmp_path: Path) -> None:
     """Goal: the time of sealing decides how long it is kept, and is not known yet."""
     files = FailingFiles("write", ".seal", error=errno.ENOSPC)
-    words = {"segment_bytes": 5 * BATCH_BYTES, "retention_bytes": 1}
-    with open_log(tmp_path, files=files, **words) as log:
+    settings = {"segment_bytes": 5 * BATCH_BYTES, "retention_bytes": 1}
+    with open_log(tmp_path, files=files, **settings) as log:
         fill(log, 8)
         log.flush()
         files.fails = True
@@ -320,8 +320,8 @@ def test_only_a_delete_policy_deletes(cleanup_policy: str, expired: int) -> None
 
 def test_compacted_log_keeps_its_old_segments(tmp_path: Path) -> None:
     clock = FakeClock()
-    words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_ms": 1, "retention_bytes": 0}
-    with open_log(tmp_path, clock=clock, cleanup_policy="compact", **words) as log:
+    settings: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_ms": 1, "retention_bytes": 0}
+    with open_log(tmp_path, clock=clock, cleanup_policy="compact", **settings) as log:
         for number in range(5):
             log.append(b"", key=b"%d" % number, timestamp_ms=START_MS)
         clock.advance(1000 * DAY_MS)
@@ -377,10 +377,12 @@ def test_expired_active_segment_is_rolled_and_can_be_deleted(tmp_path: Path) -> 
         assert segment_bases(tmp_path) == [2]
 
 
-@pytest.mark.parametrize("words", [{"retention_ms": -1}, {"retention_ms": 1000, "cleanup_policy": "compact"}], ids=str)
-def test_age_alone_rolls_nothing_without_time_retention(tmp_path: Path, words: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"retention_ms": -1}, {"retention_ms": 1000, "cleanup_policy": "compact"}], ids=str
+)
+def test_age_alone_rolls_nothing_without_time_retention(tmp_path: Path, settings: dict[str, Any]) -> None:
     clock = FakeClock()
-    with open_log(tmp_path, clock=clock, segment_ms=10_000 * DAY_MS, **words) as log:
+    with open_log(tmp_path, clock=clock, segment_ms=10_000 * DAY_MS, **settings) as log:
         log.append(b"", key=b"k")
         clock.advance(1000 * DAY_MS)
 

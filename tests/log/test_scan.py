@@ -51,8 +51,8 @@ def test_scan_ends_at_the_watermark_of_its_start(filled: Log, scan: str) -> None
 def test_scan_reverse_is_the_reversed_scan(tmp_path: Path, codec: str, interval: int) -> None:
     """Batches of all sizes, small segments and large ones."""
     chance = random.Random(5)
-    words: dict[str, Any] = {"compression_type": codec, "index_interval_bytes": interval, "segment_bytes": 200_000}
-    with open_log(tmp_path, **words) as log:
+    settings: dict[str, Any] = {"compression_type": codec, "index_interval_bytes": interval, "segment_bytes": 200_000}
+    with open_log(tmp_path, **settings) as log:
         for _ in range(60):
             log.append_many(
                 [Record(chance.randbytes(chance.choice([0, 10, 3000]))) for _ in range(chance.randrange(1, 9))]
@@ -149,9 +149,9 @@ def test_scan_arrow_accepts_microseconds(filled: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [{"columns": ["nope"]}, {"columns": []}, {"batch_rows": 0}, {"timestamp_unit": "ns"}, {"timestamp_unit": "s"}],
 )
-def test_scan_arrow_refuses_invalid_arguments(filled: Log, words: dict[str, Any]) -> None:
+def test_scan_arrow_refuses_invalid_arguments(filled: Log, arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        filled.scan_arrow(**words)
+        filled.scan_arrow(**arguments)

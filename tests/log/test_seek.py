@@ -61,12 +61,12 @@ def test_offset_at_time_equals_a_linear_search(tmp_path: Path, seed: int, codec:
     """Times that grow, jump, repeat or are missing, in batches of one and of several."""
     chance = random.Random(seed)
     stamps: list[int] = []
-    words: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "segment_bytes": 900,
         "index_interval_bytes": chance.choice([0, 100, 4096]),
         "compression_type": codec,
     }
-    with open_log(tmp_path, **words) as log:
+    with open_log(tmp_path, **settings) as log:
         for number in range(80):
             spread = chance.choice([1, 50, 2000])
             batch = [

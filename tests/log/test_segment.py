@@ -101,8 +101,8 @@ def test_time_of_a_segment_counts_from_its_first_batch_after_a_reopen(tmp_path: 
 
 def test_append_time_rolls_by_the_clock_of_the_log(tmp_path: Path) -> None:
     clock = FakeClock()
-    words: dict[str, Any] = {"segment_ms": SECOND_MS, "message_timestamp_type": "LogAppendTime"}
-    with open_log(tmp_path, clock=clock, **words) as log:
+    settings: dict[str, Any] = {"segment_ms": SECOND_MS, "message_timestamp_type": "LogAppendTime"}
+    with open_log(tmp_path, clock=clock, **settings) as log:
         for number in range(5):
             log.append(b"", timestamp_ms=START_MS + number * 10**6)
         assert segment_bases(tmp_path) == [0]
@@ -193,13 +193,13 @@ def test_batches_of_one_call_go_to_one_segment(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- indexes of sealed segments
 
 
-WORDS: dict[str, Any] = {"segment_bytes": 10 * BATCH_BYTES, "index_interval_bytes": 0}
+SETTINGS: dict[str, Any] = {"segment_bytes": 10 * BATCH_BYTES, "index_interval_bytes": 0}
 
 
 @pytest.fixture
 def sealed_log(tmp_path: Path) -> Path:
     """Two sealed segments of ten records and an active one of five, closed cleanly."""
-    make_log(tmp_path / "log", 25, **WORDS)
+    make_log(tmp_path / "log", 25, **SETTINGS)
     return tmp_path / "log"
 
 
@@ -225,7 +225,7 @@ def test_damaged_index_is_rebuilt_identically_and_logged_once(
     else:
         index.write_bytes(DAMAGES[way](whole))
 
-    with caplog.at_level(logging.WARNING, "seeklog"), open_log(sealed_log, **WORDS) as log:
+    with caplog.at_level(logging.WARNING, "seeklog"), open_log(sealed_log, **SETTINGS) as log:
         for offset in range(10):
             assert values(log.read(offset, max_records=1)) == [b"%010d" % offset]
             assert log.offset_at_time(START_MS + offset * 1000) == offset
@@ -239,7 +239,7 @@ def test_reader_rebuilds_a_damaged_index_for_itself_only(sealed_log: Path, suffi
     (sealed_log / f"{0:020d}{suffix}").write_bytes(b"nonsense")
     before = contents(sealed_log)
 
-    with open_reader(sealed_log, **WORDS) as log:
+    with open_reader(sealed_log, **SETTINGS) as log:
         assert [log.offset_at_time(START_MS + n * 1000) for n in range(10)] == list(range(10))
         assert offsets(log.read(5, max_records=1)) == [5]
 
@@ -262,7 +262,7 @@ def test_no_more_than_max_open_segments_are_open(sealed_log: Path) -> None:
             super().close(handle)
 
     files = WatchedFiles()
-    with open_reader(sealed_log, files=files, max_open_segments=1, **WORDS) as log:
+    with open_reader(sealed_log, files=files, max_open_segments=1, **SETTINGS) as log:
         for offset in (0, 10, 20, 0, 10, 20):
             assert offsets(log.read(offset, max_records=1)) == [offset]
             # The allowed segment, and the tail, which is watched.
@@ -312,7 +312,7 @@ def test_log_that_differs_from_its_seal_gets_no_index(sealed_log: Path, place: i
     first.write_bytes(data)
     first.with_suffix(".index").write_bytes(b"")
 
-    with open_log(sealed_log, read_only=read_only, **WORDS) as log:
+    with open_log(sealed_log, read_only=read_only, **SETTINGS) as log:
         before = contents(sealed_log)
         with pytest.raises(CorruptBatch) as caught:
             log.seek(1)
@@ -323,18 +323,18 @@ def test_log_that_differs_from_its_seal_gets_no_index(sealed_log: Path, place: i
 def test_index_of_a_segment_being_replaced_is_not_written(tmp_path: Path) -> None:
     """Goal: the side files of the new segment stay those that compaction wrote."""
     files = Meanwhile()
-    words = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100, "cleanup_policy": "compact"}
-    with open_log(tmp_path, files=files, **words) as log:
+    settings = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100, "cleanup_policy": "compact"}
+    with open_log(tmp_path, files=files, **settings) as log:
         for number in range(30):
             log.append(b"%d" % number, key=b"k%d" % (number % 2))
         log.flush()
     (tmp_path / f"{0:020d}.index").write_bytes(b"not an index")
-    with open_log(tmp_path, files=files, **words) as log:
+    with open_log(tmp_path, files=files, **settings) as log:
         # The log is read to build the index, and by then another file has replaced it.
         files.after("read", f"{0:020d}.log", log.compact)
         assert list(log.read(0, max_records=1)) == list(log.scan())[:1]
         assert files.is_over
-        findings = inspect_partition(str(tmp_path), config=config_of(**words), files=files)
+        findings = inspect_partition(str(tmp_path), config=config_of(**settings), files=files)
         assert {finding.kind for finding in findings} == {Kind.GAP}
 
 
@@ -376,10 +376,10 @@ def test_segment_cut_during_an_index_rebuild_leaves_no_seal(
 def test_segment_is_not_cut_while_its_seal_is_replaced(tmp_path: Path) -> None:
     """Goal: a thread that found a seal replaces that seal, and not the next segment's with the same number."""
     files = Meanwhile()
-    words = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
-    make_log(tmp_path, 12, **words)
+    settings = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
+    make_log(tmp_path, 12, **settings)
     (tmp_path / f"{3:020d}.index").unlink()
-    with open_log(tmp_path, files=files, **words) as log:
+    with open_log(tmp_path, files=files, **settings) as log:
 
         def cut_and_roll() -> None:
             log.truncate_to(2)
@@ -400,5 +400,5 @@ def test_segment_is_not_cut_while_its_seal_is_replaced(tmp_path: Path) -> None:
         assert files.is_over
         assert segment_bases(tmp_path) == [0, 3, 4]
         after = values(log.scan())
-    with open_log(tmp_path, **words) as log:
+    with open_log(tmp_path, **settings) as log:
         assert values(log.scan()) == after

@@ -58,7 +58,7 @@ def test_missing_truncated_or_changed_staged_file_is_reported(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         (errno.ENOSPC, DiskFull, "the disk is full; stage again when there is room"),
         (errno.EDQUOT, DiskFull, "the disk is full; stage again when there is room"),
@@ -67,11 +67,11 @@ def test_missing_truncated_or_changed_staged_file_is_reported(tmp_path: Path) ->
 )
 @pytest.mark.parametrize("what", ["open", "write", "sync"])
 def test_failing_disk_raises_an_error_of_seeklog(
-    tmp_path: Path, what: str, error: int, kind: type[Exception], words: str
+    tmp_path: Path, what: str, error: int, kind: type[Exception], message: str
 ) -> None:
     files = FailingFiles(what, error=OSError(error, "on purpose"))
     files.fails = True
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=message):
         stage(tmp_path, 3, files=files)
 
 

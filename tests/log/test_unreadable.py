@@ -32,7 +32,7 @@ from seeklog.files import Buffer
 from seeklog.log import reading
 
 RECORDS = 10
-WORDS = {"segment_bytes": 3 * BATCH_BYTES, "index_interval_bytes": 0, "max_open_segments": 2}
+SETTINGS = {"segment_bytes": 3 * BATCH_BYTES, "index_interval_bytes": 0, "max_open_segments": 2}
 
 
 class TrapFiles(PathFiles):
@@ -62,9 +62,9 @@ def files() -> TrapFiles:
 @pytest.fixture(params=["writer", "reader"])
 def log(request: pytest.FixtureRequest, tmp_path: Path, files: TrapFiles) -> Iterator[Log]:
     """A log of ten records in segments of three, opened for reading or for writing."""
-    with open_log(tmp_path, **WORDS) as log:
+    with open_log(tmp_path, **SETTINGS) as log:
         fill(log, RECORDS)
-    with open_log(tmp_path, files=files, read_only=request.param == "reader", **WORDS) as log:
+    with open_log(tmp_path, files=files, read_only=request.param == "reader", **SETTINGS) as log:
         yield log
 
 
@@ -101,9 +101,9 @@ def test_vanished_file_is_reported_as_lost(log: Log, tmp_path: Path, way: str) -
 
 def test_bytes_that_change_during_a_read_are_read_again(tmp_path: Path, files: TrapFiles) -> None:
     """Goal: a reader cannot lock out a writer that cuts and extends the log; damage that stays is reported."""
-    with open_log(tmp_path, **WORDS) as log:
+    with open_log(tmp_path, **SETTINGS) as log:
         fill(log, RECORDS)
-    with open_reader(tmp_path, files=files, **WORDS) as log:
+    with open_reader(tmp_path, files=files, **SETTINGS) as log:
 
         def once(data: bytes) -> bytes:
             files.trap = None
@@ -119,7 +119,7 @@ def test_bytes_that_change_during_a_read_are_read_again(tmp_path: Path, files: T
 
 
 def test_reader_gets_records_appended_since_its_last_check(tmp_path: Path) -> None:
-    with open_log(tmp_path, **WORDS) as log, open_reader(tmp_path, **WORDS) as reader:
+    with open_log(tmp_path, **SETTINGS) as log, open_reader(tmp_path, **SETTINGS) as reader:
         for number in range(RECORDS):
             assert list(reader.read(number)) == []
             fill(log, 1)
@@ -165,13 +165,13 @@ def test_scan_ends_where_the_log_is_cut_during_it(tmp_path: Path, kept: int) -> 
 @pytest.mark.parametrize("way", WAYS)
 def test_file_missing_at_every_try_is_reported_as_lost(tmp_path: Path, way: str, has_seal: bool) -> None:
     """Goal: a reader tries only as often as the file may have been replaced, and not forever."""
-    with open_log(tmp_path, **WORDS) as log:
+    with open_log(tmp_path, **SETTINGS) as log:
         fill(log, RECORDS)
     if not has_seal:
         (tmp_path / f"{0:020d}.seal").unlink()
     # The disk lists a file that is never there, as if it were replaced again and again.
     files = FailingFiles("open", f"{0:020d}.log", error=errno.ENOENT)
-    with open_reader(tmp_path, files=files, **WORDS) as log:
+    with open_reader(tmp_path, files=files, **SETTINGS) as log:
         files.fails = True
         with pytest.raises(LostRecords, match="is missing"):
             WAYS[way](log)
@@ -198,9 +198,9 @@ def test_vanished_middle_segment_is_reported_as_lost(log: Log, tmp_path: Path, w
 def test_records_deleted_between_two_tries_are_out_of_range(tmp_path: Path) -> None:
     """Goal: a reader that reads again, because the bytes were changing, does not continue after a gap."""
     files = Meanwhile()
-    with open_log(tmp_path, **WORDS) as writer:
+    with open_log(tmp_path, **SETTINGS) as writer:
         fill(writer, RECORDS)
-        with open_reader(tmp_path, files=files, **WORDS) as reader:
+        with open_reader(tmp_path, files=files, **SETTINGS) as reader:
             first = tmp_path / f"{0:020d}.log"
             reader.seek(1)
 
@@ -216,7 +216,7 @@ def test_records_deleted_between_two_tries_are_out_of_range(tmp_path: Path) -> N
 
 
 def test_view_does_not_continue_after_an_earlier_deletion(tmp_path: Path) -> None:
-    with open_log(tmp_path, **WORDS) as log:
+    with open_log(tmp_path, **SETTINGS) as log:
         fill(log, RECORDS)
         log.delete_before(6)
 
@@ -228,12 +228,12 @@ def test_view_does_not_continue_after_an_earlier_deletion(tmp_path: Path) -> Non
 @pytest.mark.parametrize("is_own", [True, False])
 def test_reverse_scan_ends_at_the_current_start(tmp_path: Path, is_own: bool) -> None:
     """Goal: compaction replaces the segments before it, and retention deletes the first; the rest is read."""
-    words = {**WORDS, "cleanup_policy": "compact", "segment_bytes": 3 * (BATCH_BYTES + 4)}
-    with open_log(tmp_path, **words) as writer:
+    settings = {**SETTINGS, "cleanup_policy": "compact", "segment_bytes": 3 * (BATCH_BYTES + 4)}
+    with open_log(tmp_path, **settings) as writer:
         for number in range(12):
             writer.append(value_of(number), key=b"same" if number % 3 == 0 else b"%04d" % number)
         writer.flush()
-        with open_reader(tmp_path, **words) as reader:
+        with open_reader(tmp_path, **settings) as reader:
             backwards = (writer if is_own else reader).scan_reverse()
             seen = [next(backwards).offset]
             assert writer.compact().removed_records == 2
@@ -247,7 +247,7 @@ def test_reverse_scan_ends_at_the_current_start(tmp_path: Path, is_own: bool) ->
 
 def test_view_of_a_closed_log_reports_a_missing_file(tmp_path: Path) -> None:
     """Goal: a closed log cannot find the file that replaced it."""
-    log = open_log(tmp_path, **WORDS)
+    log = open_log(tmp_path, **SETTINGS)
     fill(log, RECORDS)
     log.flush()
     view = log._source.view
@@ -295,12 +295,12 @@ def test_full_and_unreadable_disk_fails_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_batch_that_keeps_changing_is_reported_after_an_index_rebuild(tmp_path: Path, read_only: bool) -> None:
-    words = {"index_interval_bytes": 0}
-    with open_log(tmp_path, **words) as log:
+    settings = {"index_interval_bytes": 0}
+    with open_log(tmp_path, **settings) as log:
         fill(log, RECORDS)
     files = TrapFiles(lambda data: bytes(len(data)), start=1)
     with (
-        open_log(tmp_path, files=files, read_only=read_only, **words) as log,
+        open_log(tmp_path, files=files, read_only=read_only, **settings) as log,
         pytest.raises(CorruptBatch, match="changes while it is read") as caught,
     ):
         log.read(5)
@@ -313,10 +313,10 @@ def test_time_is_found_without_any_provable_index_entry(tmp_path: Path, caplog: 
     def with_other_time(data: bytes) -> bytes:
         return with_field(data, "max_timestamp", START_MS + 10**6) if len(data) == HEADER_BYTES else data
 
-    words = {"index_interval_bytes": 0}
-    with open_log(tmp_path, **words) as log:
+    settings = {"index_interval_bytes": 0}
+    with open_log(tmp_path, **settings) as log:
         fill(log, RECORDS)
-    with open_log(tmp_path, files=TrapFiles(with_other_time, start=1), **words) as log:
+    with open_log(tmp_path, files=TrapFiles(with_other_time, start=1), **settings) as log:
         for number in range(RECORDS):
             assert log.offset_at_time(START_MS + number * 1000) == number
     assert "a time entry does not name the batch" in caplog.text

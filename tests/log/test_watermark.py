@@ -81,7 +81,7 @@ def test_failed_publish_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     publisher.try_publish(9)
 
     assert read_watermark(files, str(tmp_path), warn=pytest.fail) == (EXPLICIT, 5)
-    assert ["was not published" in what for what in caplog.messages] == [True]
+    assert ["was not published" in warning for warning in caplog.messages] == [True]
 
 
 def test_unpublished_watermark_is_none(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_torn_watermark_is_read_again(tmp_path: Path) -> None:
 
 def test_damaged_watermark_is_none_and_is_logged(tmp_path: Path) -> None:
     (tmp_path / names.WATERMARK).write_bytes(bytes(15) + b"x")
-    told: list[str] = []
+    warnings: list[str] = []
 
-    assert read_watermark(QuickFiles(), str(tmp_path), warn=told.append) is None
-    assert [names.WATERMARK in what for what in told] == [True]
+    assert read_watermark(QuickFiles(), str(tmp_path), warn=warnings.append) is None
+    assert [names.WATERMARK in warning for warning in warnings] == [True]

@@ -220,7 +220,7 @@ def test_many_threads_may_wait_for_one_future(log: Log) -> None:
         waiting = [pool.submit(future.result, PATIENCE_S) for _ in range(8)]
         writer.flush()
 
-        assert [each.result(PATIENCE_S) for each in waiting] == [0] * 8
+        assert [future.result(PATIENCE_S) for future in waiting] == [0] * 8
 
 
 def test_callback_is_called_once_with_its_future(log: Log) -> None:
@@ -262,7 +262,7 @@ def test_callback_may_append(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "settings",
     [
         {"value": "text"},
         {"value": b"", "key": 5},
@@ -271,22 +271,22 @@ def test_callback_may_append(log: Log) -> None:
     ],
     ids=repr,
 )
-def test_invalid_record_is_refused_at_append(log: Log, words: dict[str, Any]) -> None:
+def test_invalid_record_is_refused_at_append(log: Log, settings: dict[str, Any]) -> None:
     with LogWriter(log, linger_ms=NEVER_MS) as writer:
         good = writer.append(b"good")
         with pytest.raises(InvalidRecord):
-            writer.append(**words)
+            writer.append(**settings)
 
     assert good.result(0) == 0
     assert values(log.scan()) == [b"good"]
 
 
 @pytest.mark.parametrize(
-    "words", [{"batch_bytes": 0}, {"linger_ms": -1}, {"batch_bytes": 100, "buffer_bytes": 99}], ids=repr
+    "settings", [{"batch_bytes": 0}, {"linger_ms": -1}, {"batch_bytes": 100, "buffer_bytes": 99}], ids=repr
 )
-def test_invalid_writer_settings_are_refused(log: Log, words: dict[str, int]) -> None:
+def test_invalid_writer_settings_are_refused(log: Log, settings: dict[str, int]) -> None:
     with pytest.raises(UsageError):
-        LogWriter(log, **words)
+        LogWriter(log, **settings)
 
 
 def test_closed_writer_refuses_records(log: Log) -> None:

@@ -77,7 +77,7 @@ def test_every_attribute_bit_has_its_name(attributes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "attributes"),
+    ("options", "attributes"),
     [
         ({}, 0),
         ({"log_append_time": True}, 0x08),
@@ -86,8 +86,8 @@ def test_every_attribute_bit_has_its_name(attributes: int) -> None:
         ({"codec": 4, "transactional": True, "control": True}, 0x34),
     ],
 )
-def test_requested_bits_are_set(words: dict[str, Any], attributes: int) -> None:
-    header = read_header(encode_batch([Record(b"v")], **words))
+def test_requested_bits_are_set(options: dict[str, Any], attributes: int) -> None:
+    header = read_header(encode_batch([Record(b"v")], **options))
 
     assert header.attributes == attributes
 

@@ -79,9 +79,9 @@ def filtered(
     return sieve.take(), sieve
 
 
-def batch(keys: Iterable[bytes | None], *, base_offset: int = 0, value: bytes | None = b"v", **words: Any) -> bytes:
+def batch(keys: Iterable[bytes | None], *, base_offset: int = 0, value: bytes | None = b"v", **options: Any) -> bytes:
     records = [Record(value, key=key, timestamp_ms=T + number) for number, key in enumerate(keys)]
-    return encode_batch(records, base_offset=base_offset, **words)
+    return encode_batch(records, base_offset=base_offset, **options)
 
 
 def only(raw: bytes) -> Batch:
@@ -178,7 +178,7 @@ def test_filter_keeps_the_records_that_a_dict_keeps(codec: int, seed: int) -> No
 
     assert decode_records(kept) == [rows[offset] for offset in sorted(last.values())]
     assert (sieve.records_read, sieve.records_kept) == (len(rows), len(last))
-    before = {each.base_offset: each for each in split_batches(raw)}
+    before = {batch.base_offset: batch for batch in split_batches(raw)}
     for each in split_batches(kept):
         old = before[each.base_offset].header
         assert (each.last_offset, each.header.attributes, each.header.base_sequence) == (
@@ -260,15 +260,15 @@ def test_emptied_batch_is_dropped_unless_last_of_producer_or_file(codec: int) ->
     assert filtered(raw)[0] == raw[last:]
     assert filtered(raw, last_offsets={7: 0, 8: 1})[0] == raw[last:]
     whole_map = map_of(raw)
-    for part, words in ((raw, {"last_offsets": {7: 1}}), (raw[:last], {"ends": True})):
-        kept, sieve = filtered(part, whole_map, **words)
+    for part, options in ((raw, {"last_offsets": {7: 1}}), (raw[:last], {"ends": True})):
+        kept, sieve = filtered(part, whole_map, **options)
         assert sieve.changed
         header = next(split_batches(kept)).header
         assert header.size == HEADER_SIZE
         assert header[4:] == (0, 1, -1, T + 1, 7, 3, 40, 0)
         assert (header.base_offset, header.leader_epoch) == (0, 5)
         assert decode_records(kept) == decode_records(part[last:])
-        again, sieve = filtered(kept, whole_map, **words)
+        again, sieve = filtered(kept, whole_map, **options)
         assert again == kept
         assert not sieve.changed
         assert filtered(kept, whole_map)[0] == part[last:]
@@ -281,20 +281,20 @@ def test_header_without_records_in_the_middle_is_dropped() -> None:
     first, _ = filtered(raw[:size], whole_map, ends=True)
     kept, sieve = filtered(first + raw[size:], whole_map, ends=True)
 
-    assert [each.base_offset for each in split_batches(kept)] == [1, 3]
+    assert [batch.base_offset for batch in split_batches(kept)] == [1, 3]
     assert sieve.changed
 
 
 def marker(kind: int, *, base_offset: int, epoch: int = 3) -> bytes:
     key = struct.pack(">hh", 0, kind)
     record = Record(struct.pack(">hi", 0, 1), key=key, timestamp_ms=T)
-    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": epoch, "transactional": True, "control": True}
-    return encode_batch([record], base_offset=base_offset, **words)
+    options: dict[str, Any] = {"producer_id": 7, "producer_epoch": epoch, "transactional": True, "control": True}
+    return encode_batch([record], base_offset=base_offset, **options)
 
 
 def test_judge_decides_which_transaction_batches_count() -> None:
-    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
-    raw = batch([b"a"], **words) + batch([b"b"], base_offset=1, **words) + marker(0, base_offset=2)
+    options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+    raw = batch([b"a"], **options) + batch([b"b"], base_offset=1, **options) + marker(0, base_offset=2)
     asked: list[tuple[int, ...]] = []
 
     def judge(*facts: int) -> bool:
@@ -308,7 +308,7 @@ def test_judge_decides_which_transaction_batches_count() -> None:
     assert [offset_map.get(key) for key in (b"a", b"b")] == [0, None]
     assert offset_map.latest_offset == 2
     kept, _ = filtered(raw, offset_map, judge=judge)
-    assert [each.base_offset for each in split_batches(kept)] == [0, 2]
+    assert [batch.base_offset for batch in split_batches(kept)] == [0, 2]
 
 
 def test_marker_without_records_waits_for_its_horizon() -> None:
@@ -325,13 +325,13 @@ def test_marker_without_records_waits_for_its_horizon() -> None:
 def test_only_marker_with_a_producers_epoch_keeps_its_header() -> None:
     raw = marker(1, base_offset=5) + batch([b"a"], base_offset=6)
     kept, _ = filtered(raw, judge=lambda *_: True)
-    words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
+    options: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
 
     for epochs in ({}, {7: 2}, {8: 3}):
-        assert [each.base_offset for each in split_batches(filtered(kept, last_epochs=epochs, **words)[0])] == [6]
-    bare, _ = filtered(kept, last_epochs={7: 3}, **words)
-    assert [(each.base_offset, each.record_count) for each in split_batches(bare)] == [(5, 0), (6, 1)]
-    again, sieve = filtered(bare, last_epochs={7: 3}, **words)
+        assert [batch.base_offset for batch in split_batches(filtered(kept, last_epochs=epochs, **options)[0])] == [6]
+    bare, _ = filtered(kept, last_epochs={7: 3}, **options)
+    assert [(batch.base_offset, batch.record_count) for batch in split_batches(bare)] == [(5, 0), (6, 1)]
+    again, sieve = filtered(bare, last_epochs={7: 3}, **options)
     assert again == bare
     assert not sieve.changed
 
@@ -339,24 +339,24 @@ def test_only_marker_with_a_producers_epoch_keeps_its_header() -> None:
 def test_marker_of_first_epoch_is_dropped_with_unknown_producer() -> None:
     raw = marker(1, base_offset=5, epoch=0) + batch([b"a"], base_offset=6)
     kept, _ = filtered(raw, judge=lambda *_: True)
-    words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
+    options: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
 
-    assert [each.base_offset for each in split_batches(filtered(kept, **words)[0])] == [6]
-    bare, _ = filtered(kept, last_epochs={7: 0}, **words)
-    assert [each.base_offset for each in split_batches(bare)] == [5, 6]
+    assert [batch.base_offset for batch in split_batches(filtered(kept, **options)[0])] == [6]
+    bare, _ = filtered(kept, last_epochs={7: 0}, **options)
+    assert [batch.base_offset for batch in split_batches(bare)] == [5, 6]
 
 
 def test_transaction_batches_are_reported_in_order_up_to_the_stop() -> None:
-    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
-    parts = [batch([b"a"]), batch([b"b", b"c"], base_offset=1, **words), marker(0, base_offset=3)]
-    raw = b"".join([*parts, batch([b"d"], base_offset=4, **words)])
-    told: list[tuple[int, ...]] = []
+    options: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+    parts = [batch([b"a"]), batch([b"b", b"c"], base_offset=1, **options), marker(0, base_offset=3)]
+    raw = b"".join([*parts, batch([b"d"], base_offset=4, **options)])
+    reported: list[tuple[int, ...]] = []
 
     def note(*facts: int) -> None:
-        told.append(facts)
+        reported.append(facts)
 
     assert note_transactions(raw, 0, 0, 4, LIMIT, note) == (len(b"".join(parts)), True)
-    assert told == [(1, 2, TRANSACTIONAL, 7, -1), (3, 3, TRANSACTIONAL | CONTROL, 7, 0)]
+    assert reported == [(1, 2, TRANSACTIONAL, 7, -1), (3, 3, TRANSACTIONAL | CONTROL, 7, 0)]
     assert note_transactions(raw[:-1], 0, 0, 100, LIMIT, note) == (len(b"".join(parts)), False)
     # A damaged marker would have other batches dropped, so every byte under the CRC counts.
     begin = len(parts[0]) + len(parts[1])
@@ -495,11 +495,11 @@ def test_all_walks_apply_the_same_checks_to_a_record(
     "body", [b"", varint(-1), *(varint(size) + bytes(size) for size in (1, 2, 3, 4)), sized(bytes(3) + varint(4))]
 )
 def test_control_batch_without_whole_type_is_unknown_marker(body: bytes) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     raw = batch_of(body, attributes=CONTROL | TRANSACTIONAL, producer_id=7)
 
-    assert note_transactions(raw, 0, 0, 100, LIMIT, lambda *facts: told.append(facts[-1])) == (len(raw), False)
-    assert told == [-1]
+    assert note_transactions(raw, 0, 0, 100, LIMIT, lambda *facts: reported.append(facts[-1])) == (len(raw), False)
+    assert reported == [-1]
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec])
@@ -588,8 +588,8 @@ def test_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
             for _ in range(chance.randrange(1, 10))
         ]
         raw += encode_batch(records, base_offset=base, codec=chance.choice(CODECS), producer_id=chance.randrange(-1, 3))
-    words: dict[str, Any] = {"ends": chance.random() < 0.5, "last_offsets": {0: 19, 1: 99}}
-    mine, its = filtered(raw, **words), filtered(raw, module=twin, **words)
+    options: dict[str, Any] = {"ends": chance.random() < 0.5, "last_offsets": {0: 19, 1: 99}}
+    mine, its = filtered(raw, **options), filtered(raw, module=twin, **options)
     assert mine[0] == its[0]
     assert (mine[1].records_kept, mine[1].keyless) == (its[1].records_kept, its[1].keyless)
 

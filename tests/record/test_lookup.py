@@ -93,8 +93,8 @@ def test_entries_around_an_offset_are_floor_and_next(count: int) -> None:
     table = table_of(entries, OFFSETS)
 
     for target in range(40):
-        below = [each for each in entries if each[0] <= target]
-        above = [each for each in entries if each[0] > target]
+        below = [entry for entry in entries if entry[0] <= target]
+        above = [entry for entry in entries if entry[0] > target]
         floor = below[-1] if below else (-1, 0)
         ahead = above[0] if above else (-1, -1)
         assert entries_around(table, target) == (*floor, *ahead)

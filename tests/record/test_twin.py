@@ -23,7 +23,7 @@ from record.batches import (
     T,
 )
 from record.hostile import hostile_batches
-from record.twins import KERNEL, READERS, load_twin, told
+from record.twins import KERNEL, READERS, load_twin, outcome_of
 
 SEED = 2026
 WIDEST_SPANS = ((-1, INT64_MAX), (INT64_MAX, -1))
@@ -39,7 +39,7 @@ def twin() -> Any:
 
 
 def assert_twins(twin: Any, call: Callable[[Any], Any], about: str) -> None:
-    mine, other = told(lambda: call(KERNEL)), told(lambda: call(twin))
+    mine, other = outcome_of(lambda: call(KERNEL)), outcome_of(lambda: call(twin))
     assert mine == other, about
 
 
@@ -185,14 +185,14 @@ def encode_arrow_rows(module: Any, seed: int) -> Any:
         lambda: module.group_rows(partitions, 3),
         lambda: module.filled_lists(bytearray(struct.pack(f"={len(ends)}i", *ends)), len(ends) - 1),
     ]
-    return [told(step) for step in steps]
+    return [outcome_of(step) for step in steps]
 
 
 def test_both_encode_arrow_arrays_the_same(twin: Any) -> None:
     kinds = []
     for seed in range(SEED, SEED + 600):
         assert_twins(twin, partial(encode_arrow_rows, seed=seed), f"seed {seed}")
-        outcome = told(partial(encode_arrow_rows, KERNEL, seed))
+        outcome = outcome_of(partial(encode_arrow_rows, KERNEL, seed))
         # The columns were refused, or the first step was, or it produced a batch.
         first = outcome[0] if isinstance(outcome, tuple) else outcome[0][0]
         kinds.append(first if isinstance(first, str) else "batch")

@@ -84,7 +84,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def told(call: Callable[[], Any]) -> Any:
+def outcome_of(call: Callable[[], Any]) -> Any:
     """Return the result of a call, or all details of the declared error that it raised."""
     try:
         return plain(call())

@@ -25,7 +25,7 @@ from record.batches import (
     with_field,
 )
 from record.hostile import VARINTS, edge_values, hostile_batches, overclaiming_batches
-from record.twins import KERNEL, LIMIT, READERS, load_twin, told
+from record.twins import KERNEL, LIMIT, READERS, load_twin, outcome_of
 from seeklog.errors import SeeklogError
 from seeklog.record.arrow import ALL_COLUMNS, record_batch, schema
 from seeklog.record.batch import DECOMPRESSED_LIMIT, decode_records, encode_batch
@@ -160,7 +160,10 @@ def read_by_twins(raw: bytes) -> None:
     """Let both kernels have the bytes, and hold what they say against each other."""
     other = twin()
     for name, reader in READERS.items():
-        mine, others = told(lambda reader=reader: reader(KERNEL, raw)), told(lambda reader=reader: reader(other, raw))
+        mine, others = (
+            outcome_of(lambda reader=reader: reader(KERNEL, raw)),
+            outcome_of(lambda reader=reader: reader(other, raw)),
+        )
         if mine != others:
             raise Broken(f"{name}: {str(mine)[:120]} but the twin {str(others)[:120]}")
 
