@@ -1,6 +1,6 @@
 """Child processes of the group tests, started as `python children.py <what> <store> ...`.
 
-A child reports by lines on its standard output, each with the machine's monotonic clock in nanoseconds, which all
+A child reports in lines on its standard output, each with the machine's monotonic clock in nanoseconds, which all
 processes share. It ends when its standard input is closed, or when it is killed.
 """
 
@@ -26,8 +26,8 @@ from seeklog.errors import CommitRefused
 
 TOPIC: Final = "events"
 GROUP: Final = "group"
-PATIENCE_S: Final = 30.0  # a child that says nothing for so long is stuck
-# Rolls every few hundred records, so that kills and readers meet rolls too.
+PATIENCE_S: Final = 30.0  # a child that is silent this long is stuck
+# Small enough to roll every few hundred records, so that kills and readers meet rolls.
 CONFIG: Final = LogConfig(flush="os", segment_bytes=20_000, retention_ms=-1)
 
 
@@ -35,21 +35,21 @@ CONFIG: Final = LogConfig(flush="os", segment_bytes=20_000, retention_ms=-1)
 
 
 def open_store(path: str, *, read_only: bool = False) -> Store:
-    """Open the store with a disk that is not waited for: a process that is killed loses nothing it has written."""
+    """Open the store with a disk that returns from syncs at once: a killed process loses none of its writes."""
     return seeklog.open(path, config=CONFIG, read_only=read_only, files=QuickFiles())
 
 
 def report(*words: object) -> None:
     data = (" ".join(map(str, (*words, time.monotonic_ns()))) + "\n").encode()
-    os.write(1, data)  # one write: a line is whole, or a kill came before it
+    os.write(1, data)  # one write: a line is complete, or the kill came before it
 
 
-def is_told_to_end() -> bool:
+def must_end() -> bool:
     return bool(select.select([0], [], [], 0)[0]) and not os.read(0, 1)
 
 
 def produce(path: str, count: str) -> None:
-    """Send so many numbered records, by their keys, for each byte that comes in; report what is acknowledged."""
+    """For each byte of input, send that many numbered records, by their keys; report what is acknowledged."""
 
     def acknowledge(number: int) -> Callable[[SendFuture], None]:
         def note(future: SendFuture) -> None:
@@ -70,7 +70,7 @@ def produce(path: str, count: str) -> None:
 
 
 def consume(path: str, most: str) -> None:
-    """Read as a member of the group: report what is handed out, commit it, report that."""
+    """Read as a member of the group: report the returned records, commit them, and report that."""
 
     def tell(what: str) -> Callable[[frozenset[TopicPartition]], None]:
         return lambda partitions: report(what, ",".join(str(each.partition) for each in sorted(partitions)) or "-")
@@ -88,7 +88,7 @@ def consume(path: str, most: str) -> None:
         ) as consumer,
     ):
         report("ready")
-        while not is_told_to_end():
+        while not must_end():
             began = time.monotonic_ns()
             records = consumer.poll(timeout_ms=10, max_records=int(most))
             if not records:
@@ -113,7 +113,7 @@ def follow(path: str) -> None:
         store.consumer([TOPIC], auto_offset_reset="earliest") as consumer,
     ):
         report("ready")
-        while not is_told_to_end():
+        while not must_end():
             began = time.monotonic_ns()
             for record in consumer.poll(timeout_ms=10):
                 report("got", record.partition, record.offset, (record.value or b"").decode(), began)
@@ -135,7 +135,7 @@ def commit(path: str, partition: str, count: str) -> None:
 
 
 class Event(NamedTuple):
-    """One line of a child."""
+    """One line of a child's output."""
 
     child: str
     what: str
@@ -144,7 +144,7 @@ class Event(NamedTuple):
 
 
 class Child:
-    """A process that runs one of the functions above. Its lines are taken in by a thread as they come."""
+    """A process that runs one of the functions above. A thread reads its lines as they come."""
 
     def __init__(self, name: str, what: str, path: Path, *arguments: object) -> None:
         tests = str(Path(__file__).resolve().parents[1])
@@ -170,7 +170,7 @@ class Child:
         return sum(event.what == what for event in list(self.events))
 
     def wait_for(self, what: str, count: int = 1) -> None:
-        """Wait until the child has reported something so often."""
+        """Wait until the child has reported `what` this many times."""
         give_up = time.monotonic() + PATIENCE_S
         pause = threading.Event()
         while self.count(what) < count:
@@ -185,7 +185,7 @@ class Child:
         return f"{self.name} ended: {self._process.stderr.read().decode()}"
 
     def go(self) -> None:
-        """Let a child that waits for it begin, or do the next of its work."""
+        """Let a waiting child begin, or continue with its next step."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
@@ -195,7 +195,7 @@ class Child:
         self._finish()
 
     def end(self) -> None:
-        """Tell the child to end, and see that it did so in order."""
+        """End the child, and check that it ended in order."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._finish()

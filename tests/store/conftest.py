@@ -1,4 +1,4 @@
-"""Where the tests of the store put one."""
+"""The location of the store under test."""
 
 from __future__ import annotations
 

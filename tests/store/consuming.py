@@ -1,4 +1,4 @@
-"""What the tests of consumers work with: a topic of three partitions, and looks at what is handed out."""
+"""Tools for tests of consumers: a topic of three partitions, and a summary of the returned records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_events(path: Path, *, clock: FakeClock) -> Store:
 
 
 def fill(store: Store, partition: int, count: int) -> None:
-    """Append records whose values tell partition and offset, in batches of one to four, a second apart."""
+    """Append records whose values name partition and offset, in batches of one to four, a second apart."""
     start = store.log("events", partition).log_end_offset
     for first in range(start, start + count, 4):
         with store._table.writing(TopicPartition("events", partition)) as log:
@@ -37,7 +37,7 @@ def fill(store: Store, partition: int, count: int) -> None:
 
 
 def drain(consumer: Consumer, **words: Any) -> list[Record]:
-    """Poll until nothing comes."""
+    """Poll until there are no more records."""
     records: list[Record] = []
     while polled := consumer.poll(**words):
         records += polled

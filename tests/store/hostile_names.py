@@ -1,4 +1,4 @@
-"""Names that no topic may have: paths, control characters, what looks like ASCII, and what is too long."""
+"""Names that no topic may have: paths, control characters, lookalikes of ASCII, and names that are too long."""
 
 from __future__ import annotations
 

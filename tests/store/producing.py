@@ -1,4 +1,4 @@
-"""What the tests of producers work with: a disk that loses pages, and a flush that fails."""
+"""Tools for tests of producers: a disk that loses pages, and a flush that fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def flush_expecting(producer: Producer, error: type[SeeklogError]) -> None:
 
 
 class LosingFiles(GatedFiles):
-    """A disk that loses the pages of a failed sync at once, as one does that is short of memory."""
+    """A disk that loses the pages of a failed sync at once, as a system does that is short of memory."""
 
     synced: dict[str, int]
 

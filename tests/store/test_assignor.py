@@ -1,4 +1,4 @@
-"""Who reads what: the plan, and members that follow it without anybody who rules them."""
+"""The assignment of partitions: the plan, and members that follow it without a coordinator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ members = st.sampled_from([f"member-{number}" for number in range(7)])
 all_topics = st.just(frozenset(TOPICS))
 subscriptions = st.dictionaries(members, st.frozensets(st.sampled_from(TOPICS), max_size=3), max_size=6)
 same_subscriptions = st.dictionaries(members, all_topics, min_size=1, max_size=6)
-# What members have now; it may speak of members, topics and partitions that are gone, and of one partition twice.
+# The current assignment. It may name deleted members, topics and partitions, and a partition twice.
 holdings = st.dictionaries(
     members, st.sets(st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 14)), max_size=9), max_size=6
 )
@@ -87,7 +87,7 @@ def test_no_single_move_would_balance_plan_better(
 def test_as_few_partitions_as_possible_move(
     subscribed: Subscriptions, partitions: Partitions, current: Holdings
 ) -> None:
-    """Goal: whoever has no more than its even share keeps all of it, and who has more gives only the surplus."""
+    """Goal: a member with at most its even share keeps all of it, and a member with more gives only the surplus."""
     planned = plan(subscribed, partitions, current)
 
     total = len(everything(partitions))
@@ -100,11 +100,11 @@ def test_as_few_partitions_as_possible_move(
         held.append(len(mine))
         kept = len(mine & planned[member])
         assert kept >= min(len(mine), share)
-    # Of those who held more than the even share, as many as there are left over keep one more.
+    # Of the members above the even share, as many as there are partitions left over keep one more.
     surplus = sorted((min(size, share + 1) for size in held), reverse=True)
     most_kept = sum(min(size, share) for size in held) + min(left_over, sum(size > share for size in surplus))
     kept_in_all = sum(len(planned[member] & current.get(member, set())) for member in sorted(subscribed))
-    # A partition that two held is kept by one of them, and may have gone to the other: then it counts for that one.
+    # A partition that two members held is kept by one of them. If it went to the other, it counts for that one.
     assert kept_in_all >= most_kept
 
 
@@ -154,11 +154,11 @@ def test_plans_without_members_or_partitions_are_empty() -> None:
     assert plan({"member": frozenset("a")}, {}, {"member": {TopicPartition("a", 0)}}) == {"member": set()}
 
 
-# ---------------------------------------------------------------- members in a world that is all in memory
+# ---------------------------------------------------------------- members with groups, topics, and files in memory
 
 
 class World:
-    """Groups, topics and files as far as members use them. Every record of the group is checked as it is put."""
+    """The parts of groups, topics and files that members use. Every record of the group is checked when it is put."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.partitions = dict(partitions)
@@ -246,7 +246,7 @@ class World:
         if self.files.pop(path, None) is None:
             raise FileNotFoundError(path)
 
-    # what happens
+    # events
 
     def join(self, subscribed: frozenset[str]) -> int:
         number = next(self._numbers)
@@ -261,7 +261,7 @@ class World:
             client_id=f"client-{number}",
             heartbeat_interval_ms=1,
             max_poll_interval_ms=10_000,
-            # Between what a member saw and what it does, anything may happen.
+            # Anything may happen between a member's read and its action.
             on_revoke=lambda _: self.meanwhile(),
         )
         member.join()
@@ -272,20 +272,20 @@ class World:
         self.members.pop(number).leave()
 
     def die(self, number: int) -> None:
-        """End a member as a kill does: the lock goes, and nothing else."""
+        """End a member like a kill: its lock is released, and nothing else happens."""
         lock = self.members.pop(number)._lock
         assert lock is not None
         lock.close()
 
     def check_no_partition_has_two(self) -> None:
-        """What living members hold for their own is disjoint, and so is what the record says."""
+        """Check that the partitions of living members are disjoint, in their own view and in the record."""
         recorded = [tp for member in self.group.state.members.values() for tp in member.assignment]
         assert len(recorded) == len(set(recorded)), self.group.state
         held = [tp for member in self.members.values() for tp in member.assignment]
         assert len(held) == len(set(held)), self.group.state
 
     def settle(self) -> int:
-        """Heartbeat all in turn until a whole round changes nothing; return how many rounds it took."""
+        """Heartbeat all members in turn until a round changes nothing. Return the number of rounds."""
         self.meanwhile = lambda: None
         for rounds in range(100):
             before = self.group.state
@@ -359,7 +359,7 @@ def test_members_converge_although_others_act_between_read_and_write(seed: int) 
 
 
 def test_members_converge_in_few_rounds() -> None:
-    """Goal: a member more or less costs each of the others a heartbeat or two, not a storm of generations."""
+    """Goal: a join or leave costs each other member a heartbeat or two, not a storm of generations."""
     world = World({"a": 12})
     for size in range(1, 7):
         world.join(frozenset("a"))

@@ -1,4 +1,4 @@
-"""A Kafka broker's data directory as a store: looked at without a change, taken in, and kept from a broker that runs.
+"""A Kafka broker's data directory as a store: read without a change, adopted, and locked against a running broker.
 
 The partitions are made by `interop.test_broker_directory`, byte by byte and without seeklog's code.
 """
@@ -30,7 +30,7 @@ def checkpoint(offsets: dict[tuple[str, int], int]) -> str:
 
 
 class Directory:
-    """A data directory that a broker left: orders-1 and orders-3 with records, empty-0, one that was being deleted."""
+    """A broker's data directory: orders-1 and orders-3 with records, empty-0, and a partition being deleted."""
 
     def __init__(self, root: Path, *, stop: str = "clean", start: int = 0, recovery_point: int | None = None) -> None:
         self.root = root
@@ -53,7 +53,7 @@ class Directory:
         (root / "cleaner-offset-checkpoint").write_text(checkpoint({}))
         partitions = [("orders", 1), ("orders", 3)]
         (root / names.RECOVERY_POINTS).write_text(checkpoint({("empty", 0): 0} | dict.fromkeys(partitions, point)))
-        # A broker has a line here only where the start is not the first segment's.
+        # A broker has a line here only for a start that is not the first segment's.
         (root / names.LOG_START_OFFSETS).write_text(checkpoint({("orders", 1): start} if start else {}))
         (root / names.HIGH_WATERMARKS).write_text(checkpoint({("empty", 0): 0} | dict.fromkeys(partitions, self.end)))
         if stop == "clean":
@@ -80,7 +80,7 @@ def rows(store: Store, number: int) -> list[Row]:
     return rows_of(store.log("orders", number).scan())
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- reading
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
@@ -110,7 +110,7 @@ def test_partitions_on_other_brokers_are_not_listed(root: Path, number: int) -> 
 
 
 def test_topic_without_id_has_same_id_at_every_read(root: Path) -> None:
-    """Brokers before 2.8 gave none. A version that grows at every look makes producers and readers start over."""
+    """Brokers before 2.8 assigned no ids. An id that changed at every read would make clients start over."""
     Directory(root)
     with open_brokers(root, read_only=True) as store:
         store.topics()
@@ -129,7 +129,7 @@ def test_reading_beside_running_broker_is_allowed(root: Path) -> None:
         assert snapshot(root) == before
 
 
-# ---------------------------------------------------------------- taking in
+# ---------------------------------------------------------------- adopting
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
@@ -184,7 +184,7 @@ def test_appends_continue_at_end_of_broker_log(root: Path) -> None:
 
 
 def test_keys_are_spread_over_all_partitions_of_topic_not_only_local_ones(root: Path) -> None:
-    """Four partitions, of which two lie here: a key that belongs to another must not go to one of them."""
+    """The topic has four partitions, two of them here: keys of the others must not go to these."""
     Directory(root)
     went, elsewhere = set(), 0
     with open_brokers(root) as store, store.producer(linger_ms=0) as producer:
@@ -219,7 +219,7 @@ def test_other_directories_are_left_unchanged(root: Path) -> None:
     Directory(root)
     (root / FUTURE).mkdir()
     (root / FUTURE / f"{0:020d}.log").write_bytes(b"half")
-    (root / "stray-0").mkdir()  # a directory without a log: a broker died when it made it
+    (root / "stray-0").mkdir()  # a directory without a log: a broker died after creating it
     with open_brokers(root) as store:
         assert store.topics() == ["empty", "orders"]
 
@@ -243,7 +243,7 @@ def test_topics_created_by_broker_later_are_adopted_by_next_open(root: Path) -> 
 
 @pytest.mark.parametrize("damage", ["lost its log", "cannot be read"])
 def test_topic_with_damaged_directory_stays_in_catalog(root: Path, damage: str) -> None:
-    """A broker renames the directory of a topic that it deletes. This one has kept its name."""
+    """A broker renames the directories of a topic that it deletes. This directory has kept its name."""
     Directory(root)
     with open_brokers(root) as store:
         store.alter_topic("empty", {"retention.ms": 1234})
@@ -278,11 +278,11 @@ def test_directory_named_like_partition_without_log_is_ignored(root: Path) -> No
         store.describe_topic("../orders")
 
 
-# ---------------------------------------------------------------- what the root's checkpoints say
+# ---------------------------------------------------------------- the checkpoints in the root
 
 
 def test_log_start_offset_noted_by_broker_is_kept(root: Path) -> None:
-    """`kafka-delete-records` raised it inside a segment: no file tells it."""
+    """`kafka-delete-records` raised it inside a segment, which no other file shows."""
     made = Directory(root, start=37)
     for _ in range(2):
         with open_brokers(root) as store:
@@ -322,7 +322,7 @@ def test_damage_below_recovery_point_of_broker_is_refused(root: Path, damage: st
         with pytest.raises(LostRecords):
             append(store, "orders", [b"x"], partition=1)
         assert snapshot(root / "orders-1", locks=False) == before
-        # The others are not held up by it.
+        # The other partitions can be opened.
         append(store, "orders", [b"x"], partition=3)
         assert rows(store, 3)[:-1] == made.rows(3)
 
@@ -366,7 +366,7 @@ def test_appends_are_written_to_checkpoints_of_broker(root: Path) -> None:
     assert offsets.high_watermarks == offsets.recovery_points
 
 
-# ---------------------------------------------------------------- a broker that runs
+# ---------------------------------------------------------------- a running broker
 
 
 def test_store_is_not_opened_for_writing_while_broker_runs(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The catalog of topics: its bytes, every bit and every cut of them, and what a store does with a damaged one."""
+"""The catalog of topics: its bytes, every flipped bit and truncation, and a store with a damaged one."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_missing_catalog_reads_as_none(tmp_path: Path) -> None:
 
 
 def test_damaged_catalog_is_refused_by_every_open_without_change(root: Path) -> None:
-    """Every eighth bit and every cut: the bytes alone are held against all of them above."""
+    """Every eighth bit and every truncation; the tests above cover every bit of the bytes alone."""
     catalog = root / names.TOPICS
     whole = catalog.read_bytes()
     damaged = [whole[:size] for size in range(0, len(whole), 7)]
@@ -237,7 +237,7 @@ def test_without_catalog_topics_are_found_by_their_directories(root: Path) -> No
         assert store.topics() == ["orders", "payments"]
         found = store.describe_topic("payments")
         assert found.topic_id == topic_id
-        # What was configured is gone; what nobody knows any more is not deleted by age.
+        # The configuration is lost, so records are not deleted by age.
         assert dict(found.configured) == {"retention.ms": -1}
         assert read(store, "payments") == [b"0", b"1"]
 

@@ -1,4 +1,4 @@
-"""What a group's commit costs: calls, system calls, bytes on disk."""
+"""The cost of a group's commit: calls, system calls, and bytes on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZERO = TopicPartition("events", 0)
 
 
 class OpenCountingFiles(CountingFiles):
-    """A diary in which opens stand, too."""
+    """A diary that records opens, too."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self.diary.append(("open", path))
@@ -52,7 +52,7 @@ def consumer(store: Store) -> Iterator[Consumer]:
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """Count the Python functions that are called."""
+    """Count calls of Python functions."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:

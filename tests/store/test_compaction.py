@@ -1,4 +1,4 @@
-"""Compaction of a store's topics: by hand, in maintenance, and of the topic that groups keep their offsets in."""
+"""Compaction of a store's topics: on request, in maintenance, and of the topic with the groups' offsets."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_groups_are_unchanged_by_compaction_of_their_topic(tmp_path: Path) -> No
                 while consumer.poll(timeout_ms=0, max_records=1):
                     consumer.commit()
         for partition in range(len(store.describe_topic("__consumer_offsets").partitions)):
-            # Its segments are of 100 MiB: what was committed is in the one that compaction leaves alone.
+            # Its segments have 100 MiB, so the commits are in the active one, which compaction skips.
             with store.writer("__consumer_offsets", partition) as log:
                 writer = log._partition
                 if log.log_end_offset:

@@ -1,4 +1,4 @@
-"""The consumer: what it hands out and in which order, and where it stands."""
+"""The consumer: the records it returns, their order, and its positions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_max_poll_records_limits_poll(store: Store) -> None:
 
 @pytest.mark.parametrize("most", range(1, 20))
 def test_poll_never_returns_more_than_max_records(tmp_path: Path, most: int) -> None:
-    """Few records in one partition and many in the other, so that a poll goes on from the one to the other."""
+    """Few records in one partition and many in the other, so that a poll crosses from one to the other."""
     with open_store(tmp_path / "store") as store:
         store.create_topic("events", partitions=4)
         for partition, count in enumerate((1, 100, 2, 100)):
@@ -238,7 +238,7 @@ def test_iteration_follows_concurrent_appends(store: Store) -> None:
     assert seen == list(range(509))
 
 
-# ---------------------------------------------------------------- where it stands
+# ---------------------------------------------------------------- positions
 
 
 def test_seek_works_for_every_offset_and_end(store: Store) -> None:
@@ -332,7 +332,7 @@ def test_unassigned_partitions_are_refused(store: Store) -> None:
                 consumer.position((topic, partition))
 
 
-# ---------------------------------------------------------------- what it reads
+# ---------------------------------------------------------------- topics and partitions
 
 
 def test_assign_replaces_assignment(store: Store) -> None:
@@ -345,7 +345,7 @@ def test_assign_replaces_assignment(store: Store) -> None:
         consumer.assign([("events", 1), ("events", 2)])
 
         assert consumer.assignment == {TopicPartition("events", 1), TopicPartition("events", 2)}
-        # What stays assigned stays where it was.
+        # A partition that stays assigned keeps its position.
         assert [consumer.position(("events", partition)) for partition in (1, 2)] == [7, 0]
         consumer.assign([])
         assert consumer.poll() == []
@@ -433,7 +433,7 @@ def test_reset_policy_error_raises_without_offset(store: Store) -> None:
 
 
 def test_consumer_that_failed_to_start_leaves_no_member(store: Store) -> None:
-    """Goal: partitions do not stay with a member that nobody holds."""
+    """Goal: no partition stays with a member that nobody can close."""
     with pytest.raises(NoOffset):
         store.consumer(["events"], group="group", auto_offset_reset="error")
     with store.consumer(["events"], **GROUP) as consumer:
@@ -447,7 +447,7 @@ def test_consumer_whose_on_assign_failed_leaves_no_member(store: Store) -> None:
         assert len(consumer.assignment) == 3
 
 
-# ---------------------------------------------------------------- the end, and beside others
+# ---------------------------------------------------------------- closing, and concurrent changes
 
 
 def test_closed_consumer_refuses_calls(store: Store) -> None:
@@ -528,7 +528,7 @@ def test_consumer_follows_producer_across_rolls(tmp_path: Path) -> None:
 
 
 def test_consumer_continues_when_log_is_reopened(tmp_path: Path) -> None:
-    """Goal: with few files open, logs are closed and opened again under those who read them."""
+    """Goal: with few open files, logs are closed and reopened while they are read."""
     with open_store(tmp_path / "store", max_open_files=8) as store:
         store.create_topic("events", partitions=12)
         seen: list[Record] = []

@@ -1,4 +1,4 @@
-"""What a consumer commits for its group, by hand and by itself, and where the group reads on."""
+"""A consumer's commits for its group, explicit and automatic, and where the group continues."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClock)
         assert consumer.committed(("events", 0)) is None
         clock.advance(1)
         consumer.poll(max_records=1)
-        # What this poll handed out is not dealt with yet.
+        # The records of this poll do not count as processed yet.
         assert consumer.committed(("events", 0)) == 7
         clock.advance(1000)
         consumer.poll(max_records=1)
@@ -143,7 +143,7 @@ def test_next_automatic_commit_covers_failed_one(
     with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.poll(max_records=3)
-        with store.consumer(["events"], **GROUP):  # a group that has members takes no commit of a stranger
+        with store.consumer(["events"], **GROUP):  # a group with members takes no commit of a non-member
             clock.advance(1000)
             assert offsets(consumer.poll(max_records=2)) == [3, 4]
             assert "automatic commit failed" in caplog.text

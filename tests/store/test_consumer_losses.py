@@ -1,4 +1,4 @@
-"""A consumer where records are gone, damaged, or on a disk that does not answer."""
+"""A consumer with records that are missing, damaged, or on a disk that does not respond."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
         yield store
 
 
-# ---------------------------------------------------------------- what is no longer there
+# ---------------------------------------------------------------- missing records
 
 
 def test_records_deleted_by_retention_are_skipped_with_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -89,7 +89,7 @@ def test_retention_during_iteration_loses_no_retained_record(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("count", [1, 10, 5000], ids=["one marker", "some", "more than one read"])
 def test_control_records_are_skipped(store: Store, count: int) -> None:
-    """Control batches have offsets and no records; 5,000 of 78 bytes are more than is read at a time."""
+    """Control batches have offsets and no records; 5,000 of 78 bytes are more than one read returns."""
     marker = encode_batch(
         [Record(bytes(6), key=bytes(4), timestamp_ms=START_MS)],
         transactional=True,
@@ -112,7 +112,7 @@ def test_control_records_are_skipped(store: Store, count: int) -> None:
 
 
 def test_gaps_left_by_compaction_are_skipped(store: Store) -> None:
-    """Batches that have kept two records of ten, and none of five, as a broker's cleaner leaves them."""
+    """Batches with two records left of ten, and none of five, as a broker's cleaner leaves them."""
     sparse = Sketch([Row(b"12", delta=2), Row(b"17", delta=7)], fields={"last_delta": 9}).encode()
     empty = Sketch([], fields={"last_delta": 4}).encode()
     with store._table.writing(ZERO) as log:
@@ -127,12 +127,12 @@ def test_gaps_left_by_compaction_are_skipped(store: Store) -> None:
             assert offsets(drain(consumer)) == [kept for kept in expected if kept >= offset]
 
 
-# ---------------------------------------------------------------- a disk that does not answer
+# ---------------------------------------------------------------- a disk that does not respond
 
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[tuple[Store, FailingFiles]]:
-    """A store on such a disk: three partitions of 600 records of 2,000 bytes, more than is read at a time."""
+    """A store on such a disk: three partitions of 600 records of 2,000 bytes, more than one read returns."""
     files = FailingFiles("read", "/events-0/")
     with open_store(tmp_path / "store", files=files) as store:
         store.create_topic("events", partitions=3)
@@ -145,7 +145,7 @@ def failing(tmp_path: Path) -> Iterator[tuple[Store, FailingFiles]]:
 @pytest.mark.parametrize("way", ["poll", "iteration"])
 @pytest.mark.parametrize("after", [0, 1, 100])
 def test_failed_read_skips_no_record(failing: tuple[Store, FailingFiles], way: str, after: int) -> None:
-    """Goal: what could not be read is an error, and is read when the disk answers again."""
+    """Goal: unreadable records are an error, and are read when the disk responds again."""
     store, files = failing
     seen: list[int] = []
 
@@ -176,7 +176,7 @@ def test_failed_read_skips_no_record(failing: tuple[Store, FailingFiles], way: s
 
 @pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
 def test_missing_segment_skips_no_record(failing: tuple[Store, FailingFiles], reset: Any) -> None:
-    """Goal: a file that is lost is no reason to begin elsewhere: its offsets are in range."""
+    """Goal: a lost file is not a reason to reset the position, because its offsets are in range."""
     store, files = failing
     files.error = errno.ENOENT
     with store.consumer(group="group", auto_offset_reset=reset, enable_auto_commit=False) as consumer:
@@ -199,7 +199,7 @@ def test_missing_segment_skips_no_record(failing: tuple[Store, FailingFiles], re
 
 
 def test_failing_partition_loses_no_records_of_others(failing: tuple[Store, FailingFiles]) -> None:
-    """Goal: records that a poll has taken already are handed out, whatever the next partition does."""
+    """Goal: records that a poll has taken are returned, whatever happens in the next partition."""
     store, files = failing
     store.create_topic("small", partitions=2)
     for partition in range(2):
@@ -222,7 +222,7 @@ def test_failing_partition_loses_no_records_of_others(failing: tuple[Store, Fail
 
 
 def test_interrupt_loses_no_records(failing: tuple[Store, FailingFiles]) -> None:
-    """Ctrl-C while a poll reads the second of its partitions; the caller goes on polling."""
+    """Ctrl-C while a poll reads the second of its partitions; the caller polls again."""
     store, files = failing
     store.create_topic("small", partitions=2)
     for partition in range(2):

@@ -1,4 +1,4 @@
-"""How things end: with an error in the body, by another thread, dropped, at the end of the program, made anew."""
+"""How things end: with an error in the body, by another thread, unclosed, at exit, or recreated."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def test_closed_store_refuses_work(root: Path, ask: Callable[[Store], object]) -
         ask(store)
 
 
-# ---------------------------------------------------------------- dropped
+# ---------------------------------------------------------------- dropped without a close
 
 
 def test_producer_keeps_its_store_open(root: Path) -> None:
-    """Goal: `flush="interval"` is kept though nobody refers to the store any more."""
+    """Goal: `flush="interval"` holds even if nothing refers to the store any more."""
     clock = SystemClock()
     producer = open_store(root, background=True, clock=clock, flush="interval", flush_interval_ms=1).producer()
     gc.collect()
@@ -171,7 +171,7 @@ for number in range(1000):
         assert read(store, "t").count(b"late") == 1000
 
 
-# ---------------------------------------------------------------- made anew
+# ---------------------------------------------------------------- recreated topics and reopened logs
 
 
 @pytest.mark.parametrize("group", [None, "g"])
@@ -199,7 +199,7 @@ def test_partition_is_reopened_for_next_producer_after_failed_sync(root: Path) -
         assert read(store, "t")[-1] == b"kept"
 
 
-# ---------------------------------------------------------------- what cannot be
+# ---------------------------------------------------------------- refused inputs
 
 
 def test_store_is_not_opened_as_log(root: Path) -> None:

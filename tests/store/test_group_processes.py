@@ -1,4 +1,4 @@
-"""Producers and consumers in processes of their own, some of which are killed, and the history they leave."""
+"""Producers and consumers in separate processes, some of which are killed, and the history they leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seeklog.store import open_store
 from store.children import CONFIG, GROUP, TOPIC, Child, Event, value_of
 
 PARTITIONS = 6
-MANY = 10**6  # more than a child sends before it is told to end
+MANY = 10**6  # more than a child sends before it has to end
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def written(path: Path) -> dict[int, list[bytes | None]]:
 
 
 def commits(path: Path) -> dict[int, list[int]]:
-    """Return every offset that was committed for a partition, in the order of the log."""
+    """Return every offset committed for a partition, in the order of the log."""
     history: dict[int, list[int]] = defaultdict(list)
     with open_store(path, config=CONFIG, read_only=True, background=False) as store:
         for record in store.log(*store._groups.partition_of(GROUP)).scan():
@@ -60,7 +60,7 @@ def commits(path: Path) -> dict[int, list[int]]:
 
 
 def got(events: list[Event]) -> dict[int, list[tuple[int, bytes]]]:
-    """Return offsets and values by partition, in the order in which they were handed out."""
+    """Return offsets and values by partition, in the order in which they were returned."""
     found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
     for event in sorted(events, key=lambda event: event.at_ns):
         if event.what == "got":
@@ -70,7 +70,7 @@ def got(events: list[Event]) -> dict[int, list[tuple[int, bytes]]]:
 
 
 def check_history(path: Path, events: list[Event]) -> None:
-    """Jepsen's questions: is anything lost, wrong, out of order, or done again after another had committed it?"""
+    """Jepsen's questions: is a record lost, wrong, out of order, or read again after another member committed it?"""
     log = written(path)
     history = got(events)
     for partition in range(PARTITIONS):
@@ -89,7 +89,7 @@ def check_history(path: Path, events: list[Event]) -> None:
         for event in of_consumers:
             if event.what == "got" and event.child == name:
                 partition, offset, began = (int(event.words[place]) for place in (0, 1, 3))
-                # Committed by another, and reported so, before this one even began to poll.
+                # Committed and reported by another member before this one began to poll.
                 before = [committed for at_ns, committed in others[partition] if at_ns < began]
                 assert max(before, default=0) <= offset, f"{name} got {partition}/{offset} after it was committed"
 
@@ -116,7 +116,7 @@ def events_of(children: list[Child]) -> list[Event]:
 @pytest.mark.id("consumer-killed")
 @pytest.mark.parametrize("after", [1, 57, 200], ids=lambda after: f"after {after} records")
 def test_other_members_take_over_from_killed_consumer(path: Path, start: Callable[..., Child], after: int) -> None:
-    """Goal: every record at least once, commits never go back, nothing again that another has committed."""
+    """Goal: every record at least once, commits never go back, and no record again after another member's commit."""
     consumers = [start("consume", 7, name=f"consumer {number}") for number in range(3)]
     for consumer in consumers:
         consumer.wait_for("assigned")
@@ -135,7 +135,7 @@ def test_other_members_take_over_from_killed_consumer(path: Path, start: Callabl
     with open_store(path, config=CONFIG, background=False) as store:
         assert store.describe_group(GROUP).members == ()
         assert [lag.lag for lag in store.lag(GROUP)] == [0] * PARTITIONS
-        # The files of the members, of the killed one too, are gone.
+        # The files of the members are removed, the killed one's too.
         assert list(path.glob("*/seeklog-member-*")) == []
 
 
@@ -145,7 +145,7 @@ def test_consumers_that_join_and_leave_share_partitions(path: Path, start: Calla
     consumers = []
     for name in ("first", "second", "third"):
         consumers.append(start("consume", 20, name=name))
-        # A member reads nothing until the others have made room for it, and then what comes.
+        # A member reads nothing until the others have released partitions, and then only new records.
         consumers[-1].wait_for("assigned")
         producer.go()
         consumers[-1].wait_for("got", 50)
@@ -159,7 +159,7 @@ def test_consumers_that_join_and_leave_share_partitions(path: Path, start: Calla
 
     check_history(path, events_of([first, second, third]))
     assert first.count("revoked") >= 1
-    # Orderly members give up only what they have committed: nothing was read twice.
+    # Orderly members release only what they have committed, so nothing was read twice.
     history = got(events_of([first, second, third]))
     assert all(len(of_partition) == len(set(of_partition)) for of_partition in history.values())
 
@@ -177,7 +177,7 @@ def test_consumers_see_all_acknowledged_records_of_killed_producer(
     producer.go()
     producer.wait_for("acknowledged", after)
     producer.kill()
-    # The next writer recovers what the killed one left; only then is the end of the log known.
+    # The next writer recovers after the kill. Only then is the end of the log known.
     with open_store(path, config=CONFIG, background=False) as store, store.producer(linger_ms=0) as again:
         for partition in range(PARTITIONS):
             again.send(TOPIC, b"after-the-kill", partition=partition).result()
@@ -197,7 +197,7 @@ def test_consumers_see_all_acknowledged_records_of_killed_producer(
     }
     assert len(acknowledged) >= after
     assert all(log[partition][offset] == value for (partition, offset), value in acknowledged.items())
-    # What was sent to a partition is there up to a point, and nothing is missing before it.
+    # Of the records sent to a partition a prefix is stored, without gaps.
     for partition, values in log.items():
         numbers = (number for number in itertools.count() if partition_of(value_of(number), PARTITIONS) == partition)
         sent = [value_of(number) for number in itertools.islice(numbers, len(values) - 1)]
@@ -225,7 +225,7 @@ def test_consumer_follows_writes_of_another_process(path: Path, start: Callable[
 
 @pytest.mark.id("group-commits-of-processes")
 def test_commits_of_many_processes_to_one_group_all_succeed(path: Path, start: Callable[..., Child]) -> None:
-    """Goal: processes that take the lock of one partition in turn overwrite nothing of each other."""
+    """Goal: processes that take turns with the lock of one partition overwrite none of each other's commits."""
     count = 25
     with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
         for partition in range(PARTITIONS):
@@ -247,7 +247,7 @@ def test_commits_of_many_processes_to_one_group_all_succeed(path: Path, start: C
 
 @pytest.mark.id("committer-killed")
 def test_killed_committer_does_not_block_group(path: Path, start: Callable[..., Child]) -> None:
-    """The lock of a commit goes with the process that held it, and what it had not finished is cut."""
+    """The lock is released with its process, and an unfinished commit is cut off."""
     with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
         for partition in range(2):
             for _ in range(2000):

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: Kafka's keys and values of every version, and bytes that mean no good."""
+"""The records of `__consumer_offsets`: Kafka's keys and values of every version, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_groups_of_other_protocols_are_decoded_without_assignments() -> None:
     ]
 
 
-# ---------------------------------------------------------------- what is written
+# ---------------------------------------------------------------- encoding
 
 
 def draw_text(draw: random.Random) -> str:
@@ -283,7 +283,7 @@ DECODERS = {
     "subscription": (decode_subscription, encode_subscription(["a", "b"])),
     "assignment": (decode_assignment, encode_assignment([TopicPartition("a", 0), TopicPartition("b", 5)])),
 }
-# How many bytes behind the fields that are needed may be missing: what a decoder does not read it cannot miss.
+# How many bytes after the last needed field may be missing without an error.
 UNREAD = {"offset, version 1": 8, "offset, tagged": 1 + 2 + 10 + 204, "subscription": 4, "assignment": 4}
 
 
@@ -292,7 +292,7 @@ def test_truncated_value_is_refused_at_every_byte(what: str) -> None:
     decode, whole = DECODERS[what]
     # The tagged fields of the whole group come last, and none of them is needed.
     unread = len(Fields(flexible=True).tags(TAGGED)) if what == "group, tagged" else UNREAD.get(what, 0)
-    first = 1 if what in ("subscription", "assignment") else 0  # none at all is an empty one
+    first = 1 if what in ("subscription", "assignment") else 0  # no bytes at all are an empty one
 
     for size in range(first, len(whole)):
         if size < len(whole) - unread:

@@ -1,4 +1,4 @@
-"""Groups as the store tells of them: names, members, lag; offsets that are reset; groups that are deleted."""
+"""Groups of a store: names, members, lag, resetting offsets, and deleting groups."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def commit(store: Store, group: str, committed: dict[TopicPartition, int]) -> No
 
 
 def put(store: Store, group: str, *records: Record) -> None:
-    """Append records to the partition of `__consumer_offsets` that a group lies in."""
+    """Append records to the partition of `__consumer_offsets` that holds a group."""
     with store._table.borrow(store._groups.partition_of(group), wait_s=0) as log:
         log.append_many(list(records))
 
@@ -80,7 +80,7 @@ def log_bytes(store: Store) -> dict[str, bytes | str]:
     return {name: data for name, data in snapshot(store.path).items() if name.endswith(".log")}
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- queries
 
 
 def test_listing_groups_does_not_create_offsets_topic(store: Store) -> None:
@@ -209,7 +209,7 @@ def test_lag_counts_only_retained_offsets(store: Store) -> None:
 
 
 def test_lag_is_never_negative(store: Store) -> None:
-    """A commit may lie behind the end of a log that was truncated since."""
+    """A commit may be after the end of a log that was truncated since."""
     commit(store, "group", {ZERO: 10})
     with store._table.writing(ZERO) as log:
         log.truncate_to(5)
@@ -334,7 +334,7 @@ def test_dead_members_do_not_keep_group_active(store: Store) -> None:
     consumer = store.consumer(["events"], group="group", enable_auto_commit=False)
     assert consumer._membership is not None
     assert consumer._membership._lock is not None
-    consumer._membership._lock.close()  # what is left of a process that was killed: its record, without its lock
+    consumer._membership._lock.close()  # what a killed process leaves: its record, without its lock
 
     assert store.describe_group("group").members == ()
     assert store.reset_offsets("group", "events", to=1, partitions=[0]) == {ZERO: 1}
@@ -401,11 +401,11 @@ def test_topic_is_deleted_although_tombstones_exceed_one_batch(tmp_path: Path) -
         assert store.groups() == []
 
 
-# ---------------------------------------------------------------- topics that are made anew
+# ---------------------------------------------------------------- recreated topics
 
 
-def make_anew(store: Store, topic: str, count: int) -> None:
-    """Delete a topic and make it again, with other records in its first partition."""
+def recreate(store: Store, topic: str, count: int) -> None:
+    """Recreate a topic, with other records in its first partition."""
     store.delete_topic(topic)
     store.create_topic(topic, partitions=3)
     append(store, topic, [b"new %d" % number for number in range(count)])
@@ -417,14 +417,14 @@ def make_anew(store: Store, topic: str, count: int) -> None:
 def test_offsets_of_deleted_topic_do_not_apply_to_recreated_one(
     store: Store, clock: FakeClock, by: str, count: int
 ) -> None:
-    """A group that kept them would pass over the first records of the new topic, and nobody would know."""
+    """A group that kept them would silently skip the first records of the new topic."""
     store.create_topic("others", partitions=1)
     append(store, "others", [b"value"] * 3)
     consumer = store.consumer(["events", "others"], group="group", auto_offset_reset="earliest")
     assert sum(len(consumer.poll()) for _ in range(4)) == 63
     store._table.drop("events")
     with open_store(store.path, clock=clock) as another:
-        make_anew(store if by == "this store" else another, "events", count)
+        recreate(store if by == "this store" else another, "events", count)
 
     with pytest.raises(CommitRefused, match="'events' was deleted and recreated since events-0 was read"):
         consumer.commit({ZERO: 10})
@@ -436,7 +436,7 @@ def test_offsets_of_deleted_topic_do_not_apply_to_recreated_one(
 
 @pytest.mark.parametrize("who", ["committed in vain", "looked on"])
 def test_commit_that_replaced_lost_one_is_deleted_with_its_topic(store: Store, who: str, tmp_path: Path) -> None:
-    """Who had seen the lost one took the other for it, and did not know of it when it deleted the topic."""
+    """A store that had read the lost commit took the new one for it, and missed it when it deleted the topic."""
     watching: list[Store] = []
 
     class Losing(LosingFiles):
@@ -464,7 +464,7 @@ def test_commit_that_replaced_lost_one_is_deleted_with_its_topic(store: Store, w
         if who == "committed in vain":
             assert unlucky.describe_group("group").offsets[other] == 1
             assert unlucky.describe_group(neighbour).offsets == {ZERO: 5}
-        make_anew(unlucky if who == "committed in vain" else onlooker, "events", 30)
+        recreate(unlucky if who == "committed in vain" else onlooker, "events", 30)
     with open_store(store.path) as later:
         assert neighbour not in later.groups()
 
@@ -472,7 +472,7 @@ def test_commit_that_replaced_lost_one_is_deleted_with_its_topic(store: Store, w
 def test_consumer_commits_again_after_starting_recreated_topic(store: Store, clock: FakeClock) -> None:
     with store.consumer(["events"], group="group", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         consumer.poll()
-        make_anew(store, "events", 30)
+        recreate(store, "events", 30)
         with pytest.raises(CommitRefused):
             consumer.commit()
         clock.advance(5000)
@@ -491,13 +491,13 @@ def test_automatic_commit_that_sees_recreated_topic_leaves_its_start(store: Stor
             heartbeat_interval_ms=60_000,
         )
         consumer.poll()
-        make_anew(store, "events", 30)
+        recreate(store, "events", 30)
         clock.advance(2000)
         assert [record.value for record in consumer.poll()] == [b"new %d" % number for number in range(30)]
 
 
 @pytest.mark.id("commit-overtaken-by-deletion")
-@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
+@pytest.mark.parametrize("is_recreated", [False, True], ids=["deleted", "recreated"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -507,21 +507,21 @@ def test_automatic_commit_that_sees_recreated_topic_leaves_its_start(store: Stor
     ids=["commit", "reset"],
 )
 def test_commit_overtaken_by_deletion_is_refused(
-    store: Store, monkeypatch: pytest.MonkeyPatch, change: Any, is_made_anew: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, change: Any, is_recreated: bool
 ) -> None:
-    """The deletion returns when the commit has found its offsets good, and before it is written."""
+    """The deletion returns after the commit has checked its offsets, and before it is written."""
     commit(store, "group", {ZERO: 1})
     checked = store._groups._checked
 
     def check_and_delete(partition: TopicPartition, value: Any) -> CommittedOffset:
         good = checked(partition, value)
-        make_anew(store, "events", 30)
-        if not is_made_anew:
+        recreate(store, "events", 30)
+        if not is_recreated:
             store.delete_topic("events")
         return good
 
     monkeypatch.setattr(store._groups, "_checked", check_and_delete)
-    with pytest.raises(CommitRefused if is_made_anew else TopicNotFound):
+    with pytest.raises(CommitRefused if is_recreated else TopicNotFound):
         change(store)
     assert store.groups() == []
 
@@ -530,7 +530,7 @@ def test_commit_overtaken_by_deletion_is_refused(
 def test_deletion_deletes_offsets_that_another_process_is_committing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit has found the topic there, and is not written yet, when the deletion comes to the group."""
+    """The commit has found the topic, and is not written yet, when the deletion reaches the group."""
     commit(store, "another group", {ZERO: 1})
     store._table.drop("events")
     check = store._groups._check_topics
@@ -547,9 +547,9 @@ def test_deletion_deletes_offsets_that_another_process_is_committing(
 
         def check_and_delete(topic_ids: Any) -> None:
             check(topic_ids)
-            if topic_ids:  # the second time, while the group is held
+            if topic_ids:  # the second check, with the group locked
                 deletions.append(pool.submit(another.delete_topic, "events"))
-                assert comes.wait(10)  # if it never comes here, it will not forget what is committed now
+                assert comes.wait(10)  # without this wait the deletion might miss the commit below
 
         deletions: list[Future[None]] = []
         monkeypatch.setattr(store._groups, "_check_topics", check_and_delete)
@@ -565,7 +565,7 @@ def test_invalid_group_name_is_refused(store: Store, name: str) -> None:
     assert store.topics(internal=True) == ["events"]
 
 
-# ---------------------------------------------------------------- records that are not as they should be
+# ---------------------------------------------------------------- damaged and unusual records
 
 
 @pytest.mark.parametrize(
@@ -632,7 +632,7 @@ def test_last_record_of_key_counts(store: Store) -> None:
 
 
 def test_log_that_lost_its_beginning_is_read_again(store: Store) -> None:
-    """A broker's cleaner may move the start of the log past what was read already."""
+    """A broker's cleaner may move the start of the log past the records already read."""
     commit(store, "group", {ZERO: 5})
     commit(store, "group", {ONE: 6})
     assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6}
@@ -645,7 +645,7 @@ def test_log_that_lost_its_beginning_is_read_again(store: Store) -> None:
 
 @pytest.mark.id("group-tombstones-compacted")
 def test_deletions_hold_after_compaction_removed_their_tombstones(store: Store, clock: FakeClock) -> None:
-    """A store that has looked at the groups, and then not for days, never sees the tombstones."""
+    """A store that has read the groups, and then not for days, never sees the tombstones."""
     commit(store, "group", {ZERO: 5, ONE: 6})
     commit(store, "other", {ZERO: 7})
     assert store.groups() == ["group", "other"]
@@ -662,7 +662,7 @@ def test_deletions_hold_after_compaction_removed_their_tombstones(store: Store, 
     assert store.reset_offsets("other", "events", to=8, partitions=[0]) == {ZERO: 8}
 
 
-# ---------------------------------------------------------------- many at once
+# ---------------------------------------------------------------- concurrency
 
 
 def test_commits_of_many_threads_all_succeed(store: Store) -> None:
@@ -692,7 +692,7 @@ def test_offsets_stay_exact_over_many_commits(store: Store) -> None:
 
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Break off what would never end, in the main thread, where pytest runs tests."""
+    """Interrupt an endless loop in the main thread, where pytest runs tests."""
 
     def ring(_signal: int, _frame: object) -> None:
         raise TimeoutError(f"it did not end within {seconds} seconds")
@@ -707,7 +707,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
 
 def test_closed_store_answers_no_questions_about_groups(tmp_path: Path) -> None:
-    """Goal: an answer, an error, but no endless search for a log that is open."""
+    """Goal: an answer or an error, but no endless search for an open log."""
     store = open_store(tmp_path / "store")
     store.create_topic("events", partitions=1)
     commit(store, "group", {ZERO: 0})
@@ -722,7 +722,7 @@ def test_closed_store_answers_no_questions_about_groups(tmp_path: Path) -> None:
 
 @pytest.mark.id("commit-after-records")
 def test_records_before_committed_offset_are_durable_before_commit(tmp_path: Path) -> None:
-    """Goal: no power loss can give their offsets to other records, which the group would then pass over."""
+    """Goal: no power loss can give their offsets to other records, which the group would then skip."""
     with open_store(tmp_path / "store", flush="os") as store:
         store.create_topic("events", partitions=1)
         append(store, "events", [b"value"] * 5)

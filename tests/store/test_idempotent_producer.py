@@ -1,4 +1,4 @@
-"""Producers that number their records, through a store: retried, fenced, resumed; nothing is written twice."""
+"""Producers that number their records, through a store: retried, fenced, and resumed, and no record is stored twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_plain_producers_do_not_number_records(store: Store) -> None:
 @pytest.mark.id("producer-reopens-a-failed-log")
 @pytest.mark.parametrize(("method", "flush"), [("write", "os"), ("write", "batch"), ("sync", "batch")])
 def test_batch_is_stored_once_after_log_failed_and_was_reopened(tmp_path: Path, method: str, flush: str) -> None:
-    """Goal: nobody knows whether the batch was written before the failure, and it does not matter."""
+    """Goal: it is unknown whether the batch was written before the failure, and it does not matter."""
     files = FaultyFiles(QuickFiles(), methods={method}, error=errno.EIO, only=".log")
     with open_store(tmp_path / "store", clock=TickingClock(), files=files, flush=flush) as store:
         store.create_topic("t", partitions=1)
@@ -76,7 +76,7 @@ def test_batch_is_stored_once_after_log_failed_and_was_reopened(tmp_path: Path, 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
 def test_batch_in_doubt_is_not_taken_for_next_one(tmp_path: Path, method: str) -> None:
-    """Goal: given up after some attempts, a batch may be there or not; the next one is appended all the same."""
+    """Goal: after the last attempt a batch may or may not be stored; the next one is appended in either case."""
     files = FaultyFiles(QuickFiles(), methods={method}, error=errno.EIO, only=".log", lasting=True)
     with open_store(tmp_path / "store", clock=TickingClock(), files=files, flush="batch") as store:
         store.create_topic("t", partitions=1)
@@ -138,11 +138,11 @@ def test_resumed_producer_continues_after_written_records(store: Store) -> None:
 @pytest.mark.id("producer-of-a-recreated-topic")
 @pytest.mark.parametrize("by", ["this store", "another store"])
 def test_records_of_deleted_topic_do_not_count_in_recreated_one(store: Store, by: str) -> None:
-    """One that resumes would leave out as many records of the new topic as it had written to the old one."""
+    """A resumed producer would skip as many records of the new topic as it had written to the old one."""
     with store.producer(name="loader", resume=True) as producer:
         for number in NUMBERS[:7]:
             producer.send("t", number, partition=0).result()
-        store._table.drop("t")  # as when room was needed for another
+        store._table.drop("t")  # as if room was needed for another log
         with open_store(store.path) as another:
             changed = store if by == "this store" else another
             changed.delete_topic("t")
@@ -188,7 +188,7 @@ def test_damaged_producer_file_is_reported(store: Store, tmp_path: Path) -> None
 
 
 def test_epoch_is_never_assigned_twice() -> None:
-    """Goal: at no boundary of a claim does a crash take an epoch back that somebody writes with."""
+    """Goal: at no boundary of a claim does a crash take back an epoch that a producer writes with."""
     root = "/store"
     sim = SimFiles(Disk.of({}, directories=[root]))
     given: list[int] = []

@@ -1,4 +1,4 @@
-"""Looking keys up in a store."""
+"""Key lookups in a store."""
 
 from __future__ import annotations
 

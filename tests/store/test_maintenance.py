@@ -1,4 +1,4 @@
-"""Maintenance: what the thread does on its schedule, what `maintain` does by hand, and that it goes with its store."""
+"""Maintenance: the background thread's schedule, `maintain` on request, and the end of the thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR_MS = 3600 * 1000
 
 
 def open_lively(root: Path, **words: Any) -> Store:
-    """Open a store with its thread and the true clock."""
+    """Open a store with its thread and the real clock."""
     return open_store(root, background=True, clock=SystemClock(), **words)
 
 
@@ -38,18 +38,18 @@ def threads() -> set[threading.Thread]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the jobs of a store run all the time."""
+    """Run the jobs of a store all the time."""
     for name in ("REFRESH_S", "RETENTION_CHECK_S", "CHECKPOINT_S"):
         monkeypatch.setattr(upkeep, name, 0.002)
 
 
 @pytest.fixture
 def curious(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a store ask all the time what others have done to the topics."""
+    """Let a store check all the time for changes to the topics."""
     monkeypatch.setattr(upkeep, "REFRESH_S", 0.002)
 
 
-# ---------------------------------------------------------------- by hand
+# ---------------------------------------------------------------- on request
 
 
 def test_maintain_syncs_all_logs(root: Path) -> None:
@@ -290,9 +290,9 @@ def test_background_thread_sees_new_configuration_of_written_topic(root: Path) -
             writer = store._table._entries[TopicPartition("t", 0)].writer
             return writer is not None and writer.config == store.describe_topic("t").config
 
-        # Not by `describe_topic`, which would take the news before the thread.
+        # Not by `describe_topic`, which would refresh the topics before the thread does.
         wait_until(lambda: store._topics._catalog["t"].config == {"segment.bytes": 500}, "the news")
-        wait_until(is_learnt, "the writer to be opened anew")
+        wait_until(is_learnt, "the writer to be reopened")
         assert store.log("t", 0).config.segment_bytes == 500
 
 
@@ -357,7 +357,7 @@ def test_dropped_store_ends_its_thread(root: Path, uses: bool) -> None:
 
 
 def test_dropped_store_releases_its_locks(root: Path) -> None:
-    """A store in a notebook's cell is run again: the old one must not hold the partitions of the new one."""
+    """The cell of a notebook runs again: the old store must not hold the partitions of the new one."""
     store = open_store(root)
     store.create_topic("t", partitions=1)
     append(store, "t", [b"x"])
@@ -370,7 +370,7 @@ def test_dropped_store_releases_its_locks(root: Path) -> None:
 
 
 class Ticks:
-    """Counts how often it is called; may go wrong."""
+    """Counts its calls, and may fail."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.count = 0
@@ -502,7 +502,7 @@ def test_fork_does_not_affect_thread_of_parent(root: Path) -> None:
 def test_stale_configuration_deletes_no_records_of_log_in_use(
     tmp_path: Path,
 ) -> None:
-    """Goal: what an older configuration would delete is left to the next pass, which has the new one."""
+    """Goal: records that a stale configuration would delete are left to the next pass, which has the new one."""
     place = TopicPartition("t", 0)
     with open_store(tmp_path) as other, open_store(tmp_path) as store:
         other.create_topic("t", partitions=1, config={"retention.ms": 1000, "segment.bytes": 1 << 14})

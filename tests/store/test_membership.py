@@ -1,4 +1,4 @@
-"""Consumers of one group in one process: they share the partitions, and part when one comes, goes or falls silent."""
+"""Consumers of one group in one process: they share the partitions when members join, leave, or fall silent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clock() -> FakeClock:
 
 
 class FailingFiles(QuickFiles):
-    """A disk whose next sync of a group's records fails when it is told so; they are written by then."""
+    """A disk whose next sync of a group's records fails on demand; they are written by then."""
 
     def __init__(self) -> None:
         self.fails = False
@@ -62,7 +62,7 @@ def join(store: Store, **words: Any) -> Consumer:
 
 
 def beat(clock: FakeClock, *consumers: Consumer, rounds: int = 4) -> None:
-    """Let everybody take part until all have seen what all have done, without handing out anything."""
+    """Let all members take part until each has seen the changes of the others, without returning records."""
     for _ in range(rounds):
         clock.advance(200)
         for consumer in consumers:
@@ -70,7 +70,7 @@ def beat(clock: FakeClock, *consumers: Consumer, rounds: int = 4) -> None:
 
 
 def kill(consumer: Consumer) -> None:
-    """End a consumer as a kill does: its lock goes, its record stays, and nothing is committed."""
+    """End a consumer like a kill: its lock is released, its record stays, and nothing is committed."""
     assert consumer._membership is not None
     assert consumer._membership._lock is not None
     consumer._membership._lock.close()
@@ -83,13 +83,13 @@ def member_files(store: Store) -> list[Path]:
 
 
 def sizes(*consumers: Consumer) -> list[int]:
-    """Return how many partitions each has; together they are all, and none is shared."""
+    """Return how many partitions each member has. Together they are all, and none is shared."""
     assert sum(len(consumer.assignment) for consumer in consumers) == PARTITIONS
     assert frozenset().union(*(consumer.assignment for consumer in consumers)) == EVERYTHING
     return sorted(len(consumer.assignment) for consumer in consumers)
 
 
-# ---------------------------------------------------------------- coming and going
+# ---------------------------------------------------------------- joining and leaving
 
 
 def test_one_member_reads_everything(store: Store) -> None:
@@ -100,7 +100,7 @@ def test_one_member_reads_everything(store: Store) -> None:
 
 def test_two_and_three_members_share_partitions(store: Store, clock: FakeClock) -> None:
     with join(store) as first, join(store) as second:
-        assert second.assignment == frozenset()  # nothing is free until the first has given it up
+        assert second.assignment == frozenset()  # no partition is free until the first member releases some
         beat(clock, first, second)
         assert sizes(first, second) == [3, 3]
         with join(store) as third:
@@ -177,11 +177,11 @@ def test_generation_grows_with_every_change_only(store: Store, clock: FakeClock)
     assert store.describe_group("group").generation == generation + 2
 
 
-# ---------------------------------------------------------------- what moves with a partition
+# ---------------------------------------------------------------- moved partitions
 
 
 def test_every_record_is_returned_once_while_members_come_and_go(store: Store, clock: FakeClock) -> None:
-    """With orderly members and automatic commits not even a duplicate: what is given up was committed."""
+    """With orderly members and automatic commits there are no duplicates: released partitions were committed."""
     draw = random.Random(2)
     members = [join(store)]
     seen: list[tuple[int, int]] = []
@@ -267,7 +267,7 @@ def test_iteration_stops_at_revoked_partition(store: Store, clock: FakeClock) ->
     assert sorted(seen) == [(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS)]
 
 
-# ---------------------------------------------------------------- those who fall silent, and those who die
+# ---------------------------------------------------------------- silent and dead members
 
 
 def test_partitions_of_dead_member_continue_at_its_last_commit(store: Store, clock: FakeClock) -> None:
@@ -294,7 +294,7 @@ def test_silent_member_is_removed_after_max_poll_interval_and_not_before(store: 
 
 
 def silence(store: Store, clock: FakeClock) -> tuple[Consumer, Consumer]:
-    """Return a member that was taken for gone, having read ten of each partition, and the one that took over."""
+    """Return a member that was removed after reading ten of each partition, and the one that took over."""
     silent = join(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
     for tp in EVERYTHING:
         silent.seek(tp, offset=10)
@@ -321,7 +321,7 @@ def test_automatic_commit_of_removed_member_commits_nothing(
     other = join(store)
     beat(clock, silent, other)
 
-    # The other one committed where it stood when it gave half of them back.
+    # The other member committed its positions when it released half of the partitions.
     assert set(store.describe_group("group").offsets.values()) == {0}
     assert "no longer belongs to this member" in caplog.text
 
@@ -336,7 +336,7 @@ def test_removed_member_rejoins_with_its_next_poll(store: Store, clock: FakeCloc
 
 
 def test_rejoined_member_continues_at_offsets_committed_meanwhile(store: Store, clock: FakeClock) -> None:
-    """Goal: committed offsets never go back, and nothing is read a second time that another has dealt with."""
+    """Goal: committed offsets never go back, and no record is read again after another member's commit."""
     silent, other = silence(store, clock)
     for tp in EVERYTHING:
         other.seek(tp, offset=40)
@@ -351,7 +351,7 @@ def test_rejoined_member_continues_at_offsets_committed_meanwhile(store: Store, 
 
 
 def read_on(other: Consumer) -> None:
-    """Let one who took over everything commit that it has read up to offset 40, and leave."""
+    """Let the member that took over everything commit up to offset 40, and leave."""
     for tp in other.assignment:
         other.seek(tp, offset=40)
     other.commit()
@@ -360,7 +360,7 @@ def read_on(other: Consumer) -> None:
 
 @pytest.mark.id("member-returns")
 def test_rejoined_member_commits_no_positions_from_before(store: Store, clock: FakeClock) -> None:
-    """Its automatic commit is always due, and it is a member again before it knows where the others were."""
+    """Its automatic commit is always due, and it rejoins before it knows the others' positions."""
     silent = join(store, max_poll_interval_ms=10_000)
     silent.poll(max_records=20)
     clock.advance(10_001)
@@ -392,11 +392,11 @@ def test_member_whose_join_failed_after_write_commits_no_old_positions(
 
 @pytest.mark.id("member-gave-up-partitions")
 def test_partitions_released_by_failed_call_are_not_kept(store: Store, clock: FakeClock, files: FailingFiles) -> None:
-    """Goal: what another has read since is not read on where it was left."""
+    """Goal: partitions that another member has read since do not continue at the old positions."""
     revoked: list[frozenset[TopicPartition]] = []
 
     def fail(given: frozenset[TopicPartition]) -> None:
-        files.fails = not revoked  # behind the commit, and before the group hears of it
+        files.fails = not revoked  # after the commit, and before the group's record is written
         revoked.append(given)
 
     first = join(store, on_revoke=fail)
@@ -408,7 +408,7 @@ def test_partitions_released_by_failed_call_are_not_kept(store: Store, clock: Fa
     given = second.assignment
     assert len(given) == 3
     read_on(second)
-    # All of it is the first one's to take again, and what it had in mind is everything.
+    # All partitions are free for the first member again, and its last plan had them all.
     beat(clock, first, rounds=1)
 
     assert first.assignment == EVERYTHING
@@ -533,7 +533,7 @@ def test_member_of_broker_counts_as_dead(store: Store, clock: FakeClock) -> None
 
 
 def test_partition_without_start_offset_moves_to_member_that_can_start(store: Store, clock: FakeClock) -> None:
-    """A member that refuses to begin anywhere gets a partition without an offset; another comes that can begin."""
+    """A member without a start offset gets a partition; then another joins that can start."""
     with store.consumer(group="group", enable_auto_commit=False) as consumer:
         consumer.commit({TopicPartition("events", number): 0 for number in range(PARTITIONS)})
     strict = join(store, auto_offset_reset="error")
@@ -576,7 +576,7 @@ def test_forked_child_sends_no_heartbeats_for_its_parent(store: Store, clock: Fa
 
 
 def test_group_whose_record_was_deleted_is_joined_again(store: Store, clock: FakeClock) -> None:
-    """What a broker's tools may do while a consumer runs."""
+    """A broker's tools may do this while a consumer runs."""
     with join(store) as consumer:
         with store._table.borrow(store._groups.partition_of("group"), wait_s=0) as log:
             log.append_many([Record(None, key=encode_group_key("group"))])

@@ -1,4 +1,4 @@
-"""Names: which may name a topic, what a name in a store's root stands for, and that no hostile one reaches the disk."""
+"""Names: valid topic names, the names in a store's root, and hostile names, none of which reaches the disk."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_topics_named_like_partitions_of_others_stay_separate(store: Store) -> N
 
 @pytest.mark.parametrize("name", sorted(names.INTERNAL_TOPICS))
 def test_internal_topics_cannot_be_created_or_changed_by_users(store: Store, name: str) -> None:
-    """Goal: in a broker's directory lies the log of its cluster, too, and losing that loses the cluster."""
+    """Goal: a broker's directory also has the log of its cluster, and losing that log loses the cluster."""
     before = snapshot(store.path)
 
     for call in (

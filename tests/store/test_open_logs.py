@@ -1,4 +1,4 @@
-"""The logs that stand open: few files for many partitions, logs that are lent, and logs whose topic changes or goes."""
+"""The open logs: few files for many partitions, borrowed logs, and logs whose topic is changed or deleted."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def store(root: Path) -> Iterator[Store]:
         yield store
 
 
-# ---------------------------------------------------------------- few files
+# ---------------------------------------------------------------- few open files
 
 PARTITIONS = 60
 MOST = 16
-# Beside the bound: the broker's lock, the partition that is just being opened or closed with a file in each hand.
+# Beyond the limit: the broker's lock, and the partition being opened or closed, with up to two files.
 ROOM = 8
 
 
@@ -104,7 +104,7 @@ def test_indexes_count_as_open_files(root: Path) -> None:
 
 
 def test_closing_store_closes_every_file(root: Path) -> None:
-    gc.collect()  # what other tests have left is not this test's
+    gc.collect()  # other tests may have left garbage
     before = open_file_count()
     with open_store(root, max_open_files=MOST) as store:
         store.create_topic("t", partitions=10)
@@ -122,7 +122,7 @@ def test_too_small_limit_on_open_files_is_refused(root: Path) -> None:
 
 
 def test_store_never_returns_closed_log(root: Path) -> None:
-    """Goal: whatever has been closed for room, `store.log` gives one that reads."""
+    """Goal: whichever logs were closed for room, `store.log` returns one that reads."""
     with open_store(root, max_open_files=8) as store:
         store.create_topic("t", partitions=10)
         for number in range(100):
@@ -148,7 +148,7 @@ def test_concurrent_readers_and_writers_over_few_files_lose_nothing(root: Path) 
                         seen = read(store, "t", partition)
                         break
                     except LogClosed:
-                        continue  # closed between the asking and the reading: ask again
+                        continue  # closed between the two calls: ask again
                 assert seen == list(map(value_of, range(len(seen))))
 
         jobs = [pool.submit(job, partition) for partition in range(8) for job in (write, look)]
@@ -169,7 +169,7 @@ def test_index_lookups_over_few_files_give_same_offsets(root: Path) -> None:
             assert log.offset_at_time(1000 + number) == number // 3
 
 
-# ---------------------------------------------------------------- closing for room that fails
+# ---------------------------------------------------------------- failing closes
 
 
 def test_failed_close_of_one_partition_does_not_fail_append_to_another(root: Path) -> None:
@@ -184,7 +184,7 @@ def test_failed_close_of_one_partition_does_not_fail_append_to_another(root: Pat
         assert read(store, "t", partition) == [b"x"]
 
 
-# ---------------------------------------------------------------- one writer each
+# ---------------------------------------------------------------- one writer per partition
 
 
 def test_two_stores_write_different_partitions_and_read_both(store: Store, root: Path) -> None:
@@ -222,7 +222,7 @@ def test_partition_written_by_another_process_is_refused_with_its_pid(store: Sto
     assert read(store, "t") == [b"a"]
 
 
-# ---------------------------------------------------------------- lending
+# ---------------------------------------------------------------- borrowing
 
 
 def test_borrowed_log_is_returned_with_its_appends_durable(store: Store, root: Path) -> None:
@@ -263,14 +263,14 @@ def test_borrowing_waits_for_lock_then_is_refused_with_pid(root: Path) -> None:
         with Holder(root / "t-0" / names.LOCK) as holder:
             began = clock.seconds
             with pytest.raises(LogLocked) as caught, store._table.borrow(T0, wait_s=1.0):
-                pytest.fail("the log was lent")
+                pytest.fail("the log was borrowed")
             assert caught.value.owner_pid == holder.pid
             assert clock.seconds - began >= 1.0
 
 
 def test_borrowing_succeeds_once_lock_is_released(root: Path) -> None:
     class Impatient(TickingClock):
-        """Lets the holder go when it has been asked a few times: that is, while it is waited for."""
+        """Releases the lock after a few attempts, while the borrower waits for it."""
 
         asked = 0
         holder: Holder | None = None
@@ -299,7 +299,7 @@ def test_borrowed_log_is_returned_after_error(store: Store, root: Path) -> None:
         assert holder.got_it
 
 
-# ---------------------------------------------------------------- topics that change or go
+# ---------------------------------------------------------------- changed and deleted topics
 
 
 def test_an_altered_topic_is_written_with_its_new_configuration(store: Store) -> None:
@@ -316,7 +316,7 @@ def test_an_altered_topic_is_written_with_its_new_configuration(store: Store) ->
 
 
 def test_append_after_alteration_waits_for_appends_begun_before(store: Store) -> None:
-    """Goal: one behind the other, they would keep the log open with its older configuration for ever."""
+    """Goal: appends in close succession must not keep the log open with a stale configuration forever."""
     found: list[int] = []
 
     def write() -> None:
@@ -327,7 +327,7 @@ def test_append_after_alteration_waits_for_appends_begun_before(store: Store) ->
     with store._table.writing(T0):
         store.alter_topic("t", {"segment.bytes": 500})
         other.start()
-        other.join(0.2)  # it waits for us; if it did not, it would be through
+        other.join(0.2)  # it waits; otherwise it would be done by now
     other.join()
     assert found == [500]
 
@@ -344,17 +344,17 @@ def test_borrowing_succeeds_after_failed_close_of_stale_writer(root: Path) -> No
         writing = contextlib.ExitStack()
         writing.enter_context(store._table.writing(T0)).append(b"value")
         store.alter_topic("t", {"segment.bytes": 500})
-        lent = another_thread.submit(hold)
+        borrowed = another_thread.submit(hold)
         wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
         files.fails = True
         with pytest.raises(LogFailed):
             writing.close()
         files.fails = False
-        assert lent.result(PATIENCE_S) == 500
+        assert borrowed.result(PATIENCE_S) == 500
 
 
 def test_closing_store_ends_wait_for_log_without_borrowing_it(root: Path) -> None:
-    """Goal: from then on a broker may begin, and nobody writes here."""
+    """Goal: from then on a broker may start, and this process must not write."""
     with ThreadPoolExecutor(1) as another_thread:
         store = open_store(root)
         store.create_topic("t", partitions=1)
@@ -366,11 +366,11 @@ def test_closing_store_ends_wait_for_log_without_borrowing_it(root: Path) -> Non
         with store._table.writing(T0) as log:
             log.append(b"value")
             store.alter_topic("t", {"segment.bytes": 500})
-            lent = another_thread.submit(hold)
+            borrowed = another_thread.submit(hold)
             wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
             store.close()
         with pytest.raises(LogClosed, match="is closed"):
-            lent.result(PATIENCE_S)
+            borrowed.result(PATIENCE_S)
 
 
 def test_topic_is_dropped_although_it_is_reopened_meanwhile(store: Store) -> None:
@@ -554,7 +554,7 @@ def test_missing_partition_directory_is_reported(store: Store, root: Path) -> No
 
 @pytest.mark.parametrize("open_for", ["reading", "writing"])
 def test_log_closed_by_caller_is_reopened(store: Store, open_for: str) -> None:
-    """`with store.log(...) as log:` is an easy slip."""
+    """`with store.log(...) as log:` is an easy mistake."""
     if open_for == "writing":
         append(store, "t", [b"x"])
     with store.log("t", 0):
@@ -595,7 +595,7 @@ def test_closed_table_opens_no_logs(store: Store) -> None:
 
 
 def test_borrowed_log_is_returned_although_its_topic_was_deleted(store: Store, root: Path) -> None:
-    """Goal: what is noted for the root's checkpoints asks nobody about a topic that is no more."""
+    """Goal: noting offsets for the root's checkpoints does not look up a deleted topic."""
     with store._table.borrow(T0, wait_s=0) as log:
         log.append(b"x")
         (root / names.TOPICS).write_bytes(encode_catalog({}))
@@ -607,7 +607,7 @@ def test_borrowed_log_is_returned_although_its_topic_was_deleted(store: Store, r
 
 
 def test_logs_closed_by_callers_do_not_count_as_open(root: Path) -> None:
-    """Goal: the bound on open files goes by what is open."""
+    """Goal: the limit on open files counts only open ones."""
     with open_store(root, max_open_files=12) as store:
         store.create_topic("t", partitions=8)
         for partition in range(8):

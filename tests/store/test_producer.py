@@ -1,4 +1,4 @@
-"""The producer: where records go, what their futures tell, and what is refused."""
+"""The producer: the partitions of records, the results of futures, and refused inputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch_counts(store: Store, topic: str, partition: int = 0) -> list[int]:
     return [batch.record_count for batch in store.log(topic, partition).read_batches(0)]
 
 
-# ---------------------------------------------------------------- where keys go
+# ---------------------------------------------------------------- partitions of keys
 
 
 @pytest.mark.parametrize("length", range(65))
@@ -54,7 +54,7 @@ def test_keys_of_every_length_hash_as_in_kafka_python(length: int) -> None:
 
 
 class OneTopic:
-    """What kafka-python's partitioner asks of a cluster."""
+    """The part of a cluster that kafka-python's partitioner uses."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -133,7 +133,7 @@ def test_invalid_result_of_partitioner_is_refused(store: Store, answer: Any) -> 
     assert [len(records_of(store, "events", partition)) for partition in range(4)] == [0, 0, 0, 0]
 
 
-# ---------------------------------------------------------------- where records without a key go
+# ---------------------------------------------------------------- partitions of records without a key
 
 
 def test_records_without_key_stick_to_partition_until_batch_is_full(store: Store) -> None:
@@ -152,7 +152,7 @@ def test_records_without_key_use_all_partitions_evenly(store: Store) -> None:
     with store.producer(batch_bytes=1, linger_ms=0) as producer:
         used = Counter(producer.send("events", b"value").partition for _ in range(400))
 
-    # Each next one is drawn from the three others: 100 of 400 each, with a standard deviation of about 7.
+    # Each next partition is drawn from the three others: 100 of 400 each, with a standard deviation of about 7.
     assert sorted(used) == [0, 1, 2, 3]
     assert min(used.values()) > 50
 
@@ -183,7 +183,7 @@ def test_producer_continues_with_added_partitions(store: Store) -> None:
     assert [future.partition for future in futures] == [partition_of(key, 9) for key in keys]
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refused inputs
 
 
 @pytest.mark.parametrize("partition", [-1, 4, 2**40, "0"], ids=repr)
@@ -348,7 +348,7 @@ def test_failing_callback_does_not_stop_others(store: Store, caplog: pytest.LogC
 
 
 def test_callback_may_send_without_waiting_for_room(store: Store) -> None:
-    """Goal: no deadlock, though the buffer is full of what only this thread could send."""
+    """Goal: no deadlock, although the buffer is full of records that only this thread can send."""
     sent: list[SendFuture] = []
     with store.producer(batch_bytes=200, buffer_bytes=200, linger_ms=0) as producer:
         future = producer.send("events", bytes(100), partition=0)
@@ -457,7 +457,7 @@ def test_flush_batch_syncs_all_ready_batches_at_once(tmp_path: Path) -> None:
             assert [future.result(PATIENCE_S).offset for future in (first, *futures)] == list(range(51))
 
         assert batch_counts(store, "events") == [1] * 51
-        # One for the first, one for all that waited meanwhile.
+        # One for the first batch, one for all that waited meanwhile.
         assert files.count("sync") == 2
 
 
@@ -503,7 +503,7 @@ def test_record_is_stamped_by_send(tmp_path: Path) -> None:
         ]
 
 
-# ---------------------------------------------------------------- the end
+# ---------------------------------------------------------------- closing
 
 
 def test_close_sends_buffered_records_and_can_be_repeated(store: Store) -> None:

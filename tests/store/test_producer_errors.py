@@ -1,4 +1,4 @@
-"""A producer whose records fail: who is told, what goes on, and what a failed sync takes back."""
+"""A producer whose records fail: reporting errors, continuing, and failed syncs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_unchecked_error_is_raised_by_flush_or_close(tmp_path: Path, end: str) -
         producer.send("events", b"value", partition=0)
         with pytest.raises(DiskFull):
             getattr(producer, end)()
-        producer.close()  # it was told once
+        producer.close()  # reported once
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
@@ -128,8 +128,8 @@ def test_failed_sync_fails_every_record_it_covers(tmp_path: Path) -> None:
 @pytest.mark.id("ack-after-reopen")
 @pytest.mark.parametrize("way", ["flush", "close"])
 def test_sync_of_reopened_log_does_not_acknowledge_earlier_record(tmp_path: Path, way: str) -> None:
-    """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
-    had cut. The record was acknowledged, and the next one got its offset.
+    """Another thread's sync failed between a producer's append and its own sync, which found another log, cut by
+    recovery. The record was acknowledged, and the next one got its offset.
     """
     files = LosingFiles()
     files.synced = {}
@@ -153,7 +153,7 @@ def test_sync_of_reopened_log_does_not_acknowledge_earlier_record(tmp_path: Path
 
 
 def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
-    """Send two batches in one round; something is done when the first of them was appended."""
+    """Send two batches in one round, and call `do` after the append of the first."""
     append = store._table.append
 
     def append_and_do(*arguments: Any) -> Any:
@@ -171,7 +171,7 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
 
 @pytest.mark.id("ack-after-reopen-later-batch")
 def test_sync_of_later_batch_in_reopened_log_does_not_acknowledge_it(tmp_path: Path) -> None:
-    """Both were acknowledged, with the same offset."""
+    """Both were acknowledged with the same offset."""
     files = LosingFiles()
     files.synced = {}
     with open_store(tmp_path, files=files, flush="batch") as store:
@@ -193,7 +193,7 @@ def test_sync_of_later_batch_in_reopened_log_does_not_acknowledge_it(tmp_path: P
 
 
 def test_producer_continues_when_topic_is_altered_between_batches(tmp_path: Path) -> None:
-    """One of them is synced and the other is not: the policy was another one by then."""
+    """One of them is synced and the other is not: the policy had changed in between."""
     with open_store(tmp_path, flush="batch") as store:
         store.create_topic("t", partitions=1)
         with store.producer(linger_ms=NEVER_MS, batch_bytes=200) as producer:
@@ -233,6 +233,6 @@ def test_producer_continues_after_topic_was_recreated(store: Store) -> None:
 
 
 def exception_after_flush(producer: Producer, future: SendFuture) -> SeeklogError | None:
-    future.add_done_callback(lambda _: None)  # so that the flush itself raises nothing
+    future.add_done_callback(lambda _: None)  # so that flush raises nothing
     producer.flush()
     return future.exception(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Kafka's offset checkpoints in the root: their text, what is kept of them, and what they say of a partition."""
+"""Kafka's offset checkpoints in the root: their text, how they are updated, and their effect on partitions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_invalid_checkpoint_is_ignored(data: bytes) -> None:
 
 
 def test_truncated_checkpoint_gives_no_wrong_offsets() -> None:
-    """A number that was cut short would be another number: such a file must not be believed."""
+    """A truncated number is another number, so such a file must not be trusted."""
     whole = encode_offsets({A0: 1042, A1: 977})
     for size in range(len(whole) - 1):
         cut = decode_offsets(whole[:size])
@@ -118,7 +118,7 @@ def test_root_checkpoints_give_foreign_checkpoint() -> None:
 
     assert found is not None
     assert (found.recovery_point, found.log_start_offset, found.high_watermark) == (5, 1, 4)
-    # Nothing says that a broker's offsets have no gaps.
+    # A broker's offsets may have gaps.
     assert found.foreign
     assert found.contiguous_from == INT64_MAX
 
@@ -157,7 +157,7 @@ def test_only_compacted_partitions_have_cleaned_offset(tmp_path: Path) -> None:
     assert offsets.cleaned == {A0: 5, B0: 9}
     offsets.write(QuickFiles(), str(tmp_path))
     assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n2\na 0 5\nb 0 9\n"
-    # Nothing is left to be said: the file that is there must not go on saying it.
+    # No value is left, and the existing file must not keep the old ones.
     assert offsets.update({}, existing=[])
     offsets.write(QuickFiles(), str(tmp_path))
     assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n0\n"
@@ -212,7 +212,7 @@ def test_deleting_topic_removes_its_lines(tmp_path: Path) -> None:
 
 
 def test_recreated_topic_does_not_inherit_offsets_of_deleted_one(tmp_path: Path) -> None:
-    """A broker that takes over would start the new topic at the start offset of the old one."""
+    """A broker that takes over would apply the start offset of the old topic to the new one."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
         append(store, "a", [b"x"] * 5)
@@ -227,7 +227,7 @@ def test_recreated_topic_does_not_inherit_offsets_of_deleted_one(tmp_path: Path)
 
 
 def test_deleted_unwritten_topic_leaves_no_lines_to_recreated_one(tmp_path: Path) -> None:
-    """Nothing has changed that a round of maintenance would write: the deletion itself takes the lines out."""
+    """Maintenance would see no change to write, so the deletion itself removes the lines."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
         append(store, "a", [b"x"] * 5)
@@ -240,7 +240,7 @@ def test_deleted_unwritten_topic_leaves_no_lines_to_recreated_one(tmp_path: Path
 
 @pytest.mark.parametrize("reads", [False, True])
 def test_offsets_of_topic_recreated_elsewhere_are_not_written(tmp_path: Path, reads: bool) -> None:
-    """The log was closed for room, so what the root is to be told of it waits for the next round."""
+    """The log was closed for room, so its offsets wait for the next update of the root's checkpoints."""
     with open_store(tmp_path, max_open_files=8) as store, open_store(tmp_path) as other:
         store.create_topic("a", partitions=1)
         store.create_topic("b", partitions=6)
@@ -257,7 +257,7 @@ def test_offsets_of_topic_recreated_elsewhere_are_not_written(tmp_path: Path, re
 
 
 def test_damaged_root_checkpoints_do_not_prevent_open(tmp_path: Path) -> None:
-    """They are copies: each partition's own checkpoint is the truth."""
+    """They are copies: each partition's own checkpoint is authoritative."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
         append(store, "a", [b"x"] * 5)
@@ -286,7 +286,7 @@ def test_directory_as_checkpoint_raises_seeklog_error_and_leaks_no_file(tmp_path
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1)
     (tmp_path / names.RECOVERY_POINTS).mkdir()
-    gc.collect()  # what other tests have left is not this test's
+    gc.collect()  # other tests may have left garbage
     before = open_file_count()
 
     with pytest.raises(SeeklogError):
@@ -294,7 +294,7 @@ def test_directory_as_checkpoint_raises_seeklog_error_and_leaks_no_file(tmp_path
     assert open_file_count() == before
 
 
-# ---------------------------------------------------------------- up to where partitions are compacted
+# ---------------------------------------------------------------- cleaned offsets
 
 
 WORDS = {"cleanup.policy": "compact", "segment.bytes": 500}
@@ -319,7 +319,7 @@ def test_close_writes_cleaned_offset_from_seals(tmp_path: Path) -> None:
 
 
 def as_a_broker_left_it(root: Path, cleaned: int) -> None:
-    """Take from a store all that is seeklog's, and say up to where a broker's cleaner has come."""
+    """Remove seeklog's files from a store, and write the offsets that a broker's cleaner has reached."""
     for path in [*root.glob("*-0/*.seal"), *root.glob("*-0/seeklog-*")]:
         path.unlink()
     (root / names.CLEANED_OFFSETS).write_bytes(encode_offsets({A0: cleaned}))
@@ -333,7 +333,7 @@ def test_segments_cleaned_by_broker_are_not_due_again(tmp_path: Path, excess: in
         store.compact("a")
         log = store.log("a", 0)
         active, before = log._source.view.segments[-1].base_offset, list(log.scan())
-    # An offset that no cleaner can have come to is that of another log, and counts as none.
+    # An offset that no cleaner can have reached belongs to another log, and is ignored.
     as_a_broker_left_it(tmp_path, 0 if excess is None else active + excess)
     with open_store(tmp_path) as store:
         with store._table.writing(A0) as log:
@@ -343,7 +343,7 @@ def test_segments_cleaned_by_broker_are_not_due_again(tmp_path: Path, excess: in
 
 
 def test_compaction_does_not_start_at_cleaned_offset_of_broker(tmp_path: Path) -> None:
-    """A checkpoint that is too high would let a tombstone go, and leave what it deletes."""
+    """A cleaned offset that is too high would drop a tombstone and leave the value it deletes."""
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1, config=WORDS)
         put(store, "a", 20)

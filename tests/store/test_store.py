@@ -1,4 +1,4 @@
-"""`Store` itself: opening and closing, what a closed one refuses, and what a fork leaves of it in parent and child."""
+"""`Store` itself: opening and closing, calls after the close, and forks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_relative_path_survives_change_of_working_directory(tmp_path: Path, monk
 
 
 def test_store_may_be_opened_through_link(store: Store, root: Path) -> None:
-    """Where the user puts the store is the user's affair; only what lies in it must be no link."""
+    """The path to the store may contain links; only the store's own entries must not be links."""
     store.close()
     (root.parent / "link").symlink_to(root)
 
@@ -105,7 +105,7 @@ def test_store_creates_only_known_files(store: Store, root: Path) -> None:
 
 
 def test_partition_opens_as_single_log(store: Store, root: Path) -> None:
-    """What a store wrote, `Log` opens, and the other way round."""
+    """`Log` opens what a store wrote, and the other way round."""
     store.close()
     with Log(root / "t-0", config=LogConfig(flush="os"), background=False) as log:
         assert [record.value for record in log.scan()] == [b"0", b"1"]
@@ -208,7 +208,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_closed_store_changes_nothing(store: Store, root: Path, change: Callable[[Store], object]) -> None:
-    """A broker may have started on the directory since: the store no longer keeps it out."""
+    """A broker may have started on the directory since, because the store no longer holds its lock."""
     store.close()
     before = snapshot(root)
 
@@ -292,7 +292,7 @@ def test_forked_child_can_open_store_again(store: Store, root: Path) -> None:
 
 @pytest.mark.parametrize("where", ["topics", "maintenance"])
 def test_child_forked_during_maintenance_does_not_hang(root: Path, where: str) -> None:
-    """Goal: the thread is not in the child, but the lock that it held is."""
+    """Goal: the thread is not in the child, but the lock it held is."""
     with open_store(root, background=True, clock=SystemClock()) as store:
         store.create_topic("t", partitions=1)
         assert store._syncs is not None
@@ -309,7 +309,7 @@ def test_child_forked_during_maintenance_does_not_hang(root: Path, where: str) -
         is_held.wait()
 
         def use(report: Report) -> None:
-            signal.alarm(1)  # ends a child that hangs; the rest takes milliseconds
+            signal.alarm(1)  # ends a child that hangs; a normal one takes milliseconds
             store.topics()
             store.close()
             report("ended")

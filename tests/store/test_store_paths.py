@@ -1,4 +1,4 @@
-"""Paths that are no store, and links and pipes among a store's files."""
+"""Paths that are refused as a store, and links and pipes among a store's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store(root: Path) -> Iterator[Store]:
         yield store
 
 
-# ---------------------------------------------------------------- what is no store
+# ---------------------------------------------------------------- refused paths
 
 
 def test_file_is_not_a_store(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_special_file_in_root_is_refused(store: Store, root: Path, kind: str) ->
         os.mkfifo(root / names.TOPICS)
     else:
         here = os.getcwd()
-        os.chdir(root)  # a socket's path may have 107 bytes
+        os.chdir(root)  # a socket's path may have at most 107 bytes
         try:
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(names.TOPICS)

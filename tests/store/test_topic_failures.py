@@ -1,4 +1,4 @@
-"""Topics whose creation fails or is killed on the way, and several changes at a time."""
+"""Topics whose creation fails or is killed, and concurrent changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(root: Path) -> Iterator[Store]:
         yield store
 
 
-# ---------------------------------------------------------------- making that fails
+# ---------------------------------------------------------------- failing creations
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_failed_addition_adds_no_partitions(root: Path) -> None:
 
 
 def test_interrupted_creation_can_be_repeated(root: Path) -> None:
-    """Ctrl-C in a notebook, or another process that died: the note in the catalog must not wait for a reopen."""
+    """Ctrl-C in a notebook, or a killed process: the note in the catalog must not wait for a reopen."""
     files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         files.fails = True
@@ -102,7 +102,7 @@ class Killed(BaseException):
 
 
 class UnsyncedCatalog(QuickFiles):
-    """A disk that cannot sync the root when the catalog has a topic whole; its process never writes another catalog."""
+    """A disk that cannot sync the root once the catalog has a complete topic. It writes no other catalog after that."""
 
     is_on = False
     has_failed = False
@@ -123,7 +123,7 @@ class UnsyncedCatalog(QuickFiles):
 @pytest.mark.id("catalog-sync-fails")
 @pytest.mark.parametrize("grows", [False, True])
 def test_topic_complete_on_disk_is_not_undone_after_failed_sync(root: Path, grows: bool) -> None:
-    """Goal: an undo by the copy in memory would take directories away that the catalog on disk has, for good."""
+    """Goal: an undo by the copy in memory would remove directories that the catalog on disk has."""
     files = UnsyncedCatalog()
     with open_store(root) as store:
         store.create_topic("orders" if grows else "payments", partitions=1)
@@ -163,7 +163,7 @@ def test_interrupted_change_is_undone_by_next_open(root: Path, grows: bool) -> N
         assert len(make("orders", partitions=4).partitions) == 4
 
 
-# ---------------------------------------------------------------- two at a time
+# ---------------------------------------------------------------- concurrent changes
 
 
 def test_change_waits_for_another_then_names_its_process(store: Store, root: Path) -> None:
@@ -174,13 +174,13 @@ def test_change_waits_for_another_then_names_its_process(store: Store, root: Pat
             again.create_topic("orders")
         assert caught.value.owner_pid == holder.pid
         assert snapshot(root) == before
-        assert again.topics() == ["payments"]  # asking needs no lock
+        assert again.topics() == ["payments"]  # reading needs no lock
         holder.let_go()
         again.create_topic("orders", partitions=1)
 
 
 def test_concurrent_topic_changes_all_succeed(root: Path) -> None:
-    # They wait for each other by the true clock.
+    # They wait for each other on the real clock.
     first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
     with first, second, ThreadPoolExecutor(4) as pool:
 
@@ -201,7 +201,7 @@ def test_concurrent_topic_changes_all_succeed(root: Path) -> None:
 
 
 def test_of_many_concurrent_creations_one_succeeds(root: Path) -> None:
-    # They wait for each other by the true clock.
+    # They wait for each other on the real clock.
     first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
     with first, second, ThreadPoolExecutor(4) as pool:
 
@@ -222,7 +222,7 @@ def test_of_many_concurrent_creations_one_succeeds(root: Path) -> None:
 def test_creation_interrupted_at_last_write_leaves_no_directory_after_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk was full: what was made in vain is not kept until the next open."""
+    """The disk was full: a partial topic is removed at once, not by the next open."""
     calls = 0
     write = topics_module.write_catalog
 

@@ -1,4 +1,4 @@
-"""Topics: creating, describing, altering and deleting them, and every bad input with what it leaves on disk."""
+"""Topics: creating, describing, altering and deleting them, and bad inputs with their effect on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store(root: Path) -> Iterator[Store]:
         yield store
 
 
-# ---------------------------------------------------------------- making
+# ---------------------------------------------------------------- creating
 
 
 def test_new_topic_has_empty_partitions_and_configuration_of_store(root: Path) -> None:
@@ -119,7 +119,7 @@ def test_topic_created_by_another_process_is_not_created_again(store: Store, roo
 
 
 def test_topic_is_not_created_over_uncataloged_directory(store: Store, root: Path) -> None:
-    """It may hold somebody's records: a broker that ran in between, or a copy that was put there."""
+    """It may hold records: of a broker that ran in between, or a copy that a user put there."""
     (root / "orders-7").mkdir()
     (root / "orders-7" / "mine").write_text("keep")
     before = snapshot(root)
@@ -155,7 +155,7 @@ BAD_WORDS: list[tuple[dict[str, Any], str]] = [
     ({"": 5}, "unknown setting ''"),
     ({"quite another": 5}, "known settings"),
     ({5: 5}, "unknown setting 5"),
-    # These belong to a process or to a log that is made by hand, not to a topic.
+    # These are for a process or a single log, not for a topic.
     ({"initial.offset": 5}, "unknown setting"),
     ({"high.watermark": "manual"}, "unknown setting"),
     ({"max.open.segments": 5}, "unknown setting"),
@@ -200,7 +200,7 @@ def test_unknown_setting_is_refused_even_for_reset(store: Store, root: Path) -> 
     assert snapshot(root) == before
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- queries
 
 
 def test_error_names_nearest_topic(store: Store) -> None:
@@ -305,7 +305,7 @@ def test_topic_never_gets_fewer_partitions(store: Store, root: Path, partitions:
 
 
 def test_partitions_are_not_added_over_existing_directories(store: Store, root: Path) -> None:
-    """A broker may have added the partition in between; its records are not this call's to take or to remove."""
+    """A broker may have added the partition in between; this call must neither adopt nor remove its records."""
     with open_log(root / "payments-2") as log:
         fill(log, 5)
     before = snapshot(root)
@@ -333,7 +333,7 @@ def test_missing_topic_is_not_changed(store: Store, root: Path, change: Callable
     assert snapshot(root) == before
 
 
-# ---------------------------------------------------------------- taking away
+# ---------------------------------------------------------------- deleting
 
 
 def test_deleted_topic_leaves_no_files(store: Store, root: Path) -> None:
@@ -381,7 +381,7 @@ def test_interrupted_deletion_is_finished(root: Path, by: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         store.delete_topic("payments")
     files.fails = False
-    # It is gone for everybody, though its directories are not yet.
+    # It is deleted for every process, though its directories still exist.
     assert store.topics() == ["orders"]
     with open_store(root, read_only=True) as reader:
         assert reader.topics() == ["orders"]
@@ -455,7 +455,7 @@ def test_read_only_store_sees_changes_of_writer(store: Store, root: Path) -> Non
 
 def test_read_only_store_ignores_topic_being_created(store: Store, root: Path) -> None:
     class Meanwhile(QuickFiles):
-        """A disk on which another process begins to make a topic between a look at the catalog and one at the root."""
+        """A disk on which another process begins to create a topic between reads of the catalog and the root."""
 
         def kinds(self, path: str) -> dict[str, Kind]:
             if writing.fails and not (root / "orders-0").exists():
@@ -465,7 +465,7 @@ def test_read_only_store_ignores_topic_being_created(store: Store, root: Path) -
 
     writing = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=writing) as other, open_store(root, files=Meanwhile(), read_only=True) as reader:
-        other.create_topic("audit", partitions=1)  # so that the reader looks again
+        other.create_topic("audit", partitions=1)  # so that the reader checks again
         writing.fails = True
         assert reader.topics() == ["audit", "payments"]
         assert (root / "orders-1").is_dir()

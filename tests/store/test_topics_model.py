@@ -1,9 +1,9 @@
-"""A store against a dictionary of topics, through everything that can be done to it, in any order.
+"""A store compared with a dictionary of topics, through all operations in any order.
 
-Hypothesis draws steps: topics are made, changed, lengthened and deleted, well or badly named; records are sent and time
-goes by; by one store or by a second one on the same directory, with a reader beside them that comes and goes. After
-every step each of them must say what the dictionary says, and the root must hold nothing else.
-SEEKLOG_MODEL_EXAMPLES asks for more runs.
+Hypothesis draws steps: topics are created, changed, extended and deleted, with good or bad names; records are sent and
+time passes; in one store or in a second one on the same directory, with a reader beside them that opens and closes.
+After every step each of them must match the dictionary, and the root must hold nothing else.
+Set SEEKLOG_MODEL_EXAMPLES for more runs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelSegment:
 
 @dataclass
 class ModelPartition:
-    """The segments that are kept; the last one grows."""
+    """The retained segments; the last one is active."""
 
     start: int = 0
     end: int = 0
@@ -89,7 +89,7 @@ class ModelPartition:
         return range(first, self.end)
 
     def maintain(self, now_ms: int, config: LogConfig) -> int:
-        """Roll what is due, drop what is too old; return how many segments went."""
+        """Roll and delete segments that are due. Return the number deleted."""
         deletes = config.cleanup_policy != "compact" and config.retention_ms >= 0
         active = self.segments[-1].rows
         if active:
@@ -117,7 +117,7 @@ DEFAULTS = LogConfig(flush="os", retention_ms=2000)
 
 
 def with_settings(words: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return a topic's words after a change, as the store tells them: with dots, numbers as numbers."""
+    """Return a topic's settings after a change as the store shows them: with dots, numbers as numbers."""
     result = dict(words)
     for word, value in more.items():
         dotted = word.replace("_", ".")
@@ -201,7 +201,7 @@ class TopicsMachine(RuleBasedStateMachine):
         elif name not in self.topics:
             self.refused(TopicNotFound, lambda: store.delete_topic(name))
         elif any(partition.topic == name and holder != by for partition, holder in self.held.items()):
-            # Its own logs are closed by the attempt, and stay so.
+            # The attempt closes its own logs, and they stay closed.
             with pytest.raises(LogLocked) as caught:
                 store.delete_topic(name)
             assert caught.value.owner_pid == os.getpid()
@@ -352,7 +352,7 @@ class TopicsMachine(RuleBasedStateMachine):
                 call()
             assert snapshot(self.root) == before
 
-    # ------------------------------------------------------------ what must hold
+    # ---------------------------------------------------------------- invariants
 
     @invariant()
     def the_topics_are_those_of_the_model(self) -> None:

@@ -1,4 +1,4 @@
-"""Transactions: what is staged for many partitions gets into their logs all together, once, whatever happens."""
+"""Transactions: records staged for many partitions are appended to all logs exactly once, whatever happens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ APP = "spark-query-1"
 
 
 class DyingFiles(QuickFiles):
-    """The disk of a process that is killed before its nth change, or right after one of a certain name."""
+    """The disk of a process that is killed before its nth change, or right after the change of a given name."""
 
     def __init__(self, die_at: int = 1 << 30) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, 
 def test_commit_finishes_although_producer_had_begun_to_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: a transaction begins behind nothing that a power loss can take away."""
+    """Goal: a transaction never begins after records that a power loss can remove."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
     with seeklog.open("/data/store", files=files, clock=FakeClock(), background=False) as store:
         store.create_topic("alerts", partitions=1)
@@ -90,7 +90,7 @@ def test_commit_finishes_although_producer_had_begun_to_append(
         find_parts, write = Transactions._parts, transactions.write_transaction
 
         def late(self: Transactions, staged: list[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
-            # It had the log before the commit took its lock.
+            # It had the log before the commit acquired its lock.
             for log in logs.values():
                 log.append_many([Record(b"late")])
             return find_parts(self, staged, logs)
@@ -163,18 +163,18 @@ def test_applications_have_separate_versions(root: Path) -> None:
         assert values_of(store, 0) == [b"before", b"a", b"b"]
 
 
-def made_anew(store: Store, topic: str = "alerts") -> None:
+def recreate(store: Store, topic: str = "alerts") -> None:
     store.delete_topic(topic)
     store.create_topic(topic, partitions=2)
 
 
 @pytest.mark.id("transaction-recreated-topic-again")
 def test_recreated_topic_gets_versions_committed_to_its_predecessor(root: Path) -> None:
-    """Goal: that a version is there is true of the topic that it was committed to, and ends with it."""
+    """Goal: a version counts for the topic that it was committed to, and only for that one."""
     with open_store(root) as store:
         store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
-        store.transactions.commit(APP, 8, [])  # wrote nothing, so the topic of version 7 is still the last
-        made_anew(store)
+        store.transactions.commit(APP, 8, [])  # it wrote nothing, so version 7 still has the last topic
+        recreate(store)
 
         assert store.transactions.commit(APP, 6, [stage(store, 1, [b"6"])])
         assert store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
@@ -185,12 +185,12 @@ def test_recreated_topic_gets_versions_committed_to_its_predecessor(root: Path) 
 
 @pytest.mark.id("transaction-some-topics-recreated")
 def test_version_is_refused_if_only_some_topics_were_recreated(root: Path) -> None:
-    """Goal: neither is a topic's part left out in silence, nor does another topic get its part twice."""
+    """Goal: neither is a topic's part silently skipped, nor does another topic get its part twice."""
     with open_store(root) as store:
         store.create_topic("audit", partitions=1)
         store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
         store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
-        made_anew(store)
+        recreate(store)
 
         for staged in ([stage(store, 0, [b"7"])], [stage(store, 0, [b"7"]), stage(store, 0, [b"7"], topic="audit")]):
             with pytest.raises(UsageError, match=r"alerts, recreated .* audit may have"):
@@ -223,7 +223,7 @@ Values = tuple[int, list[bytes]]
 def commit_in_child(
     root: Path, version: int, parts: list[Values], *, die_at: int = 1 << 30, die_after: str = "", topic: str = "alerts"
 ) -> bool:
-    """Stage and commit in a process of its own, which is killed on the way; tell whether it was."""
+    """Stage and commit in a separate process that is killed on the way. Return whether it was killed."""
     child = os.fork()
     if child == 0:
         files = DyingFiles()
@@ -236,14 +236,14 @@ def commit_in_child(
 
 
 def interrupted_after_intent(root: Path, parts: list[Values], *, version: int = 1) -> None:
-    """Leave a transaction whose intent has its name, and of which nothing is appended."""
+    """Leave a transaction whose intent is durable and of which nothing is appended."""
     assert commit_in_child(root, version, parts, die_after=names.TRANSACTION)
 
 
 @pytest.mark.id("transaction-killed")
 @pytest.mark.parametrize("opened_by", ["the same commit", "a writer of one partition", "a store"])
 def test_kill_at_any_change_of_commit_leaves_all_or_nothing_once(root: Path, opened_by: str) -> None:
-    """Goal: whoever comes first after a kill finishes what was committed; the replayed commit adds nothing to it."""
+    """Goal: the first open after a kill finishes the committed transaction, and a repeated commit adds nothing."""
     version = 0
     is_killed = True
     while is_killed:
@@ -274,7 +274,7 @@ def test_kill_at_any_change_of_commit_leaves_all_or_nothing_once(root: Path, ope
 
 
 def test_part_is_appended_after_records_of_broker(root: Path) -> None:
-    """Goal: offsets alone do not tell that a part is there; the batches at them do."""
+    """Goal: offsets alone do not show that a part is appended; the batches at them do."""
     interrupted_after_intent(root, [(0, [b"a", b"b"])])
     log_file = root / "alerts-0" / names.segment_name(0, names.LOG)
     foreign = encode_batch([Record(b"foreign", timestamp_ms=5)] * 2, base_offset=1)
@@ -325,7 +325,7 @@ def test_part_of_deleted_topic_does_not_block_others(root: Path) -> None:
 
 @pytest.mark.id("transaction-topic-recreated-elsewhere")
 def test_part_for_topic_recreated_by_another_process_is_not_skipped(root: Path) -> None:
-    """Goal: whoever finishes goes by the catalog on disk, not by a copy from before the topic that was committed to."""
+    """Goal: finishing uses the catalog on disk, not a copy from before the topic was created."""
     with open_store(root) as store:
         store.create_topic("audit", partitions=1)
         with open_store(root) as other:

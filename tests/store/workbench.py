@@ -1,6 +1,6 @@
-"""What the store's tests work with: a store that does nothing on its own, its bytes, and other processes.
+"""Tools for the store's tests: a store without a thread, its bytes, and other processes.
 
-The clock that obeys, the disk that does not wait and `wait_until` are those of the engine's tests.
+The fake clock, the disk without syncs, and `wait_until` are those of the engine's tests.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def open_store(
     max_open_files: int = 512,
     **words: Any,
 ) -> Store:
-    """Open a store without a thread; `words` are its configuration's.
+    """Open a store without a thread. `words` are its settings.
 
-    Its wall clock stands still. What it waits for by its other clock is given up after a few tries.
+    Its wall clock stands still, and its waits end after a few attempts.
     """
     return seeklog.open(
         path,
@@ -61,7 +61,7 @@ def open_store(
 def send(
     store: Store, topic: str, values: Iterable[bytes], *, partition: int = 0, timestamp_ms: int | None = None
 ) -> None:
-    """Write records to one partition with a producer; they are written when this returns."""
+    """Append records to one partition with a producer, and wait for them."""
     with store.producer(linger_ms=0) as producer:
         for value in values:
             producer.send(topic, value, partition=partition, timestamp_ms=timestamp_ms)
@@ -76,7 +76,7 @@ def append(
     timestamp_ms: int | None = None,
     key: bytes | None = None,
 ) -> range:
-    """Write records to one partition as one batch, by the way that producers go but without their thread."""
+    """Append records to one partition as one batch, as a producer does but without its thread."""
     with store._table.writing(TopicPartition(topic, partition)) as log:
         return log.append_many([Record(value, key=key, timestamp_ms=timestamp_ms) for value in values])
 
@@ -87,9 +87,9 @@ def read(store: Store, topic: str, partition: int = 0) -> list[bytes | None]:
 
 
 def snapshot(root: Path, *, locks: bool = True) -> Snapshot:
-    """Return all that lies under a directory: files' bytes, and what other things are. No link is followed.
+    """Return everything under a directory: the bytes of files, and the kind of other entries. Links are not followed.
 
-    Without `locks` the files that a writer puts its pid into are left out.
+    Without `locks`, lock files with a writer's pid are left out.
     """
     found: Snapshot = {}
     for directory, directory_names, file_names in os.walk(root):
@@ -106,7 +106,7 @@ def snapshot(root: Path, *, locks: bool = True) -> Snapshot:
 
 
 def strangers(root: Path) -> list[str]:
-    """Return the names in a store's root that are neither a partition's directory nor a file that is known there."""
+    """Return names in a store's root that are neither partition directories nor known files."""
     return [
         path.name
         for path in sorted(root.iterdir())
@@ -140,9 +140,9 @@ sys.stdin.read()
 
 
 class Holder:
-    """Another process that holds a lock file: as a writer of seeklog does ("writer"), or as Java does ("broker").
+    """Another process that holds a lock file: like a writer of seeklog ("writer") or like Java ("broker").
 
-    `got_it` tells whether it could be had.
+    `got_it` is whether it got the lock.
     """
 
     def __init__(self, path: Path, how: str = "writer") -> None:
@@ -161,7 +161,7 @@ class Holder:
         return self._process.pid
 
     def let_go(self) -> None:
-        """End the process; the lock goes with it."""
+        """End the process, which releases the lock."""
         _, self.complaint = self._process.communicate()
 
     def __enter__(self) -> Holder:
