@@ -1,4 +1,4 @@
-"""A bucket for the tests of a module, a memory file system that each test has for itself, and a store to archive."""
+"""A bucket shared by the tests of a module, a separate memory file system for each test, and a store to archive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    """The URL of an empty place in memory."""
+    """The URL of an empty location in memory."""
     system = fsspec.filesystem("memory")
     system.store.clear()
     system.pseudo_dirs[:] = [""]
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(root: Path) -> Iterator[Store]:
-    """A store with a topic of two partitions, of which the first has records in five segments or six."""
+    """A store with a topic of two partitions. The first has records in five or six segments."""
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=2, config={"retention.ms": 3_600_000})
         fill(store, 1_000)
@@ -53,7 +53,7 @@ def store(root: Path) -> Iterator[Store]:
 
 @pytest.fixture(params=["directory", "file", "memory", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """Where an archive can be, with the options that each needs."""
+    """Locations for an archive, with the options that each needs."""
     if request.param == "s3":
         from cold.s3_server import BUCKET
 

@@ -1,4 +1,4 @@
-"""An S3 API on loopback, moto's, that counts what it is asked and how many bytes it answers."""
+"""An S3 API on loopback, moto's, that records requests and counts the bytes of its responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUCKET = "cold"
 
 @dataclass
 class Traffic:
-    """What was asked since the last `clear`: (method, path and query) of each request, and the bytes of the answers."""
+    """The requests since the last `clear`: (method, path and query) of each, and the bytes of the responses."""
 
     requests: list[tuple[str, str]] = field(default_factory=list)
     size: int = 0
@@ -28,12 +28,12 @@ class Traffic:
         self.size = 0
 
     def of(self, method: str, suffix: str = "") -> list[str]:
-        """Return the paths that were asked for with a method and that end so."""
+        """Return the requested paths with a method and a suffix."""
         return [path for each, path in self.requests if each == method and path.partition("?")[0].endswith(suffix)]
 
 
 class S3Server:
-    """One server, with one bucket in it."""
+    """A server with one bucket."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -44,7 +44,7 @@ class S3Server:
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self.options: dict[str, Any] = {"key": "test", "secret": "secret-word", "endpoint_url": self.endpoint}
         self.system = fsspec.filesystem("s3", use_listings_cache=False, **self.options)
-        # What moto keeps it keeps for the process: another server may have made it.
+        # moto keeps its state for the whole process, so another server may have created the bucket.
         self.system.makedirs(BUCKET, exist_ok=True)
         self.traffic.clear()
 
@@ -57,7 +57,7 @@ class S3Server:
             yield part
 
     def upload(self, directory: Path, prefix: str) -> str:
-        """Copy a directory into the bucket and return its URL."""
+        """Copy a directory into the bucket. Return its URL."""
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 self.system.pipe_file(f"{BUCKET}/{prefix}/{path.relative_to(directory)}", path.read_bytes())

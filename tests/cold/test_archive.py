@@ -1,4 +1,4 @@
-"""Archives: sealed segments copied byte for byte, again and again, and read like a store."""
+"""Archives: sealed segments copied byte for byte, repeatedly, and read like a store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from store.workbench import append, open_store, read, snapshot
 
 __all__ = ["unpacked"]  # the fixture
 
-# ---------------------------------------------------------------- what is copied
+# ---------------------------------------------------------------- contents
 
 
 def open_cold(place: tuple[str, dict[str, Any]]) -> Store:
@@ -84,7 +84,7 @@ def test_files_are_copied_byte_for_byte(store: Store, root: Path, tmp_path: Path
 
 
 def test_archive_is_readable_as_kafka_directory(store: Store, tmp_path: Path) -> None:
-    """Goal: without its manifest it is what a broker could start on, and opens for writing."""
+    """Goal: without its manifest, a broker could start on it, and it opens for writing."""
     store.archive(tmp_path / "archive")
     (tmp_path / "archive" / names.ARCHIVE).unlink()
     end = sealed_end(store.path)
@@ -133,7 +133,7 @@ def test_log_of_broker_is_archived_and_reads_the_same(unpacked: Path, name: str,
                 got = rows(log.scan(), f"{topic}-{number}")
                 assert got == expected[: len(got)]
                 assert log.high_watermark == segment_bases(unpacked / name / f"{topic}-{number}")[-1] or got
-        # An archive of an archive is how one is restored: though a broker sealed nothing, all of it is final.
+        # This is how an archive is restored: although a broker sealed no segment, every one of them is final.
         assert cold.archive(tmp_path / "again").copied_segments == done.copied_segments
         with seeklog.open(tmp_path / "again", read_only=True) as again:
             for topic in cold.topics():
@@ -160,7 +160,7 @@ def test_only_given_topics_are_archived(store: Store, tmp_path: Path) -> None:
         store.archive(tmp_path / "archive", topics="orders")
 
 
-# ---------------------------------------------------------------- again
+# ---------------------------------------------------------------- archiving again
 
 
 def test_second_archiving_copies_newly_sealed_segments(store: Store, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_store_written_by_another_process_is_archived(store: Store, root: Path, 
 
 @pytest.mark.id("archive-requests")
 def test_reading_one_record_of_archive_takes_four_requests(store: Store, s3: S3Server) -> None:
-    """Goal: the manifest, the two indexes of the segment, and the part of the log that holds the record."""
+    """Goal: the manifest, the two indexes of the segment, and the part of the log with the record."""
     url = f"s3://{BUCKET}/four"
     store.archive(url, storage_options=s3.options)
     s3.traffic.clear()

@@ -1,4 +1,4 @@
-"""Archives of logs that are compacted before, while and after they are copied."""
+"""Archives of logs that are compacted before, during and after the copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from store.workbench import open_store, snapshot
 def compacted(root: Path, *, keep: int) -> None:
     """Do what compaction does to a closed topic: replace the first two segments by one with some of their records.
 
-    Its records are those whose offsets `keep` divides.
+    It has the records whose offsets `keep` divides.
     """
     directory = root / "orders-0"
     first, second, third = segment_bases(directory)[:3]
@@ -51,7 +51,7 @@ def compact_root(root: Path) -> Path:
 
 
 def test_compacted_segment_is_stored_beside_old_one_until_next_archiving(compact_root: Path, tmp_path: Path) -> None:
-    """Goal: who opened the archive before still reads all of it; who opens it after reads what the source has."""
+    """Goal: readers that opened the archive before can still read all of it; later ones read the source's records."""
     archive = tmp_path / "archive"
     with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
         store.archive(archive)
@@ -83,7 +83,7 @@ def test_compacted_segment_is_stored_beside_old_one_until_next_archiving(compact
 def test_segment_compacted_during_copy_is_planned_again(compact_root: Path, tmp_path: Path) -> None:
     """Goal: the index of the new segment does not count as damage of the old one, even where it cannot be rebuilt.
 
-    The archiver knows another distance between entries than the writer had.
+    The archiver has another distance between entries than the writer had.
     """
     with (
         open_store(compact_root, segment_bytes=SEGMENT_BYTES) as writer,
@@ -115,7 +115,7 @@ class PatientClock(FakeClock):
 
 @pytest.mark.id("archive-waits-for-a-swap")
 def test_archiving_waits_for_compaction_to_swap_segment(compact_root: Path, tmp_path: Path) -> None:
-    """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
+    """Goal: a part of the log is not archived, and an archive ahead of that part is not taken for another log's."""
     archive = tmp_path / "archive"
     disk = Meanwhile()
     clock, was_there = PatientClock(), []

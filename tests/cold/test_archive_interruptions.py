@@ -1,4 +1,4 @@
-"""Archivings that fail, are killed or meet each other."""
+"""Archivings that fail, are killed, or run at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from store.workbench import snapshot
 
 @pytest.mark.id("archive-fails-at-any-file")
 def test_archiving_that_failed_at_any_file_is_completed_by_next(store: Store, root: Path, tmp_path: Path) -> None:
-    """Goal: whatever was copied, the manifest names only what is whole; nothing whole is copied twice."""
+    """Goal: whatever was copied, the manifest names only complete files, and no complete file is copied twice."""
     complete = CountingDepot(tmp_path / "complete")
     archive_to(complete, store)
     for fail_at in range(len(complete.puts)):
@@ -44,7 +44,7 @@ def test_archiving_that_failed_at_any_file_is_completed_by_next(store: Store, ro
 
 
 def test_partial_file_left_by_kill_is_rewritten(store: Store, tmp_path: Path) -> None:
-    """Goal: as it happens on file systems behind a URL that show a file while it grows."""
+    """Goal: file systems behind a URL may show a file while it grows."""
     archive = tmp_path / "archive"
     with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
@@ -94,7 +94,7 @@ with seeklog.open(root, read_only=True) as store:
 
 
 def killed_after(parts: int, root: Path, archive: Path) -> int:
-    """Archive in a process that is killed when it has so many parts of files in its hands; return how it ended."""
+    """Archive in a process that is killed after a number of file parts. Return how it ended."""
     arguments = [sys.executable, "-c", CHILD, str(parts), str(root), str(archive)]
     return subprocess.run(arguments, check=False).returncode
 

@@ -1,4 +1,4 @@
-"""What an archive refuses: other topics, other logs, damage, and a manifest that cannot be."""
+"""What an archive refuses: other topics, other logs, damage, and invalid manifests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seeklog.errors import ArchiveMismatch, CorruptionError, LostRecords, NotALo
 from seeklog.store import archive_source
 from store.workbench import append, open_store, snapshot
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- mismatches and damage
 
 
 def test_recreated_topic_is_refused(store: Store, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_recreated_topic_is_refused(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.id("archive-of-a-recreated-topic")
 def test_topic_recreated_during_archiving_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
-    """Goal: no archive holds partitions of two topics, or of one under the other's id."""
+    """Goal: no archive holds partitions of two topics, or of one topic under the id of another."""
     store.create_topic("first", partitions=1)
     fill(store, 1_000, topic="first")
     store.close()
@@ -136,7 +136,7 @@ def test_damaged_copy_is_detected(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotALog):
         seeklog.open(tmp_path / "archive", read_only=True)
     archive_to(Flipping(tmp_path / "other"), store, verify="size")
-    # It has not kept the name of the good one, which the next archiving puts there.
+    # The damaged copy is removed, so that the next archiving can write a good one.
     store.archive(tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
         check_same(cold, store)
@@ -186,11 +186,11 @@ def test_concurrent_archivings_keep_work_of_each_other(store: Store, tmp_path: P
         check_same(cold, store)
 
 
-# ---------------------------------------------------------------- a manifest that is not what it should be
+# ---------------------------------------------------------------- invalid manifests
 
 
 def test_every_changed_byte_of_manifest_is_detected(store: Store, tmp_path: Path) -> None:
-    """Goal: a flipped bit is an error, or changes nothing that is read."""
+    """Goal: a flipped bit is an error, or changes no record that is read."""
     store.archive(tmp_path / "archive")
     path = tmp_path / "archive" / names.ARCHIVE
     whole = path.read_bytes()
@@ -206,7 +206,7 @@ def test_every_changed_byte_of_manifest_is_detected(store: Store, tmp_path: Path
 
 
 def _signed(change: Any) -> Any:
-    """Return what changes a manifest's content and makes its CRC fit."""
+    """Return a function that changes a manifest's content and updates its CRC."""
 
     def changed(document: dict[str, Any]) -> dict[str, Any]:
         change(document["content"])

@@ -1,4 +1,4 @@
-"""Archives of which offsets are known to be missing: read over them, as a compacted log is; other holes are losses."""
+"""Archives with declared gaps, which readers skip as in a compacted log. Other gaps are losses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def delete_before(store: Store, offset: int) -> None:
 
 
 def with_a_gap(store: Store, target: str | Path, **options: Any) -> range:
-    """Archive, lose some segments to retention, and archive the rest; return the offsets that are missing."""
+    """Archive, lose some segments to retention, and archive the rest. Return the missing offsets."""
     store.archive(target, **options)
     first = sealed_end(store.path)
     fill(store, 1_000)
@@ -42,7 +42,7 @@ def partition_of(archive: Path) -> PartitionEntry:
 
 
 def declare(archive: Path, gaps: Iterable[tuple[int, int]]) -> None:
-    """Let the manifest declare other gaps than it does."""
+    """Replace the gaps that the manifest declares."""
     manifest = manifest_of(archive)
     topic = manifest.topics["orders"]
     entry = replace(topic.partitions[0], gaps=tuple(gaps))

@@ -1,4 +1,4 @@
-"""Keys looked up over a URL: few requests, for parts of the key index; a damaged page is never believed."""
+"""Key lookups over a URL: few requests, for parts of the key index; a damaged page is never trusted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seeklog.record.key_hash import hash_key
 from seeklog.record.key_table import KeyTable
 from store.workbench import open_store
 
-# An index of 14.5 bytes a key: 870 KB.
+# An index with 14.5 bytes per key: 870 KB.
 KEYS = 60_000
 
 
@@ -91,7 +91,7 @@ def test_key_is_found_with_few_requests_for_parts_of_index(
 
 
 def test_every_key_is_found_as_in_whole_index(root: Path, memory: str) -> None:
-    """Goal: by ranges and mapped, present and absent, first and last hash, the same offsets."""
+    """Goal: by ranges and mapped, present and absent, first and last hash, the offsets are the same."""
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -138,8 +138,8 @@ def test_small_indexes_can_be_read_by_ranges(
 
 
 def test_hash_far_from_its_expected_position_is_found(root: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is read around the guess at a hash's place grows until it holds every entry of it."""
-    monkeypatch.setattr(ranges, "isqrt", lambda _: -3)  # two entries to either side, to begin with
+    """Goal: the range read around the guessed position of a hash grows until it holds all of its entries."""
+    monkeypatch.setattr(ranges, "isqrt", lambda _: -3)  # two entries on either side at first
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -188,7 +188,7 @@ def test_small_index_is_fetched_whole(memory: str, root: Path) -> None:
 def test_damaged_index_page_is_reported_and_key_still_found(
     root: Path, s3: S3Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: a filter that has lost a bit would deny a key; no page is believed that its CRC does not prove."""
+    """Goal: a filter that lost a bit would deny a key, so no page is trusted without its CRC."""
     url = f"s3://{BUCKET}/damaged-keys"
     with open_store(root, read_only=True) as store:
         store.archive(url, storage_options=s3.options)
@@ -208,7 +208,7 @@ def test_damaged_index_page_is_reported_and_key_still_found(
 
 
 class Unanswering(RemoteFiles):
-    """A storage that does not tell the size of a key index while `is_down`."""
+    """A storage that does not return the size of a key index while `is_down`."""
 
     is_down = True
 

@@ -1,4 +1,4 @@
-"""Archives of segments with gaps: their pages are checked, too, and their manifest holds no table."""
+"""Archives of segments with gaps: their pages are checked, too, and their manifest holds no page table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC = TopicPartition("state", 0)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A store with a compacted topic of which all sealed segments have gaps."""
+    """A store with a compacted topic whose sealed segments all have gaps."""
     root = tmp_path / "store"
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("state", partitions=1, config={"cleanup.policy": "compact"})
@@ -94,7 +94,7 @@ def test_manifest_has_heads_of_seals_and_archive_has_their_tables(store: Store, 
 @pytest.mark.id("archive-batch-moved")
 @pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
 def test_moved_batch_in_archive_is_never_returned(store: Store, tmp_path: Path, which: int) -> None:
-    """Goal: the last segment of an archive is read as one that grows, and is checked all the same."""
+    """Goal: the last segment of an archive is read like a growing one, and is checked all the same."""
     with store:
         store.archive(tmp_path / "archive")
     victim = paged_of(tmp_path / "archive" / str(TOPIC))[which]

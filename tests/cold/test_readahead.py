@@ -1,4 +1,4 @@
-"""Windows over files that are dear to ask: what is asked for, how often, and how much is kept."""
+"""Read-ahead windows over slow files: the requests, how many there are, and the memory kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that lie at a URL: read as from a directory, in few requests and small ones, and never written."""
+"""Stores at a URL: read as from a directory, in few and small requests, and never written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from store.workbench import append, open_store, snapshot
 
 __all__ = ["unpacked"]  # the fixture
 
-# Batches of 100 records of 100 bytes, 20 a segment.
+# Batches of 100 records of 100 bytes, 20 per segment.
 RECORDS, SEGMENTS = 10_000, 5
 long_value = partial(value_of, size=100)
 PATIENT = {"config_kwargs": {"connect_timeout": 1, "read_timeout": 1, "retries": {"max_attempts": 0}}}
@@ -135,15 +135,15 @@ def test_follow_of_log_at_url_stops_at_its_end(memory: str, directory: Path) -> 
         assert len(list(store.log("orders", 0).follow(RECORDS - 50))) == 50
 
 
-# ---------------------------------------------------------------- how much it asks
+# ---------------------------------------------------------------- requests
 
 
 @pytest.mark.id("bucket-requests")
 def test_reading_one_record_of_bucket_takes_a_dozen_requests(s3: S3Server, bucket: str) -> None:
-    """Goal: what opening and one seek cost does not depend on how many segments and bytes there are."""
+    """Goal: the cost of opening and one seek does not depend on the number of segments and bytes."""
     with seeklog.open(bucket, storage_options=s3.options) as store:
         assert next(store.log("orders", 0).read(5_432, max_records=1)).value == long_value(5_432)
-    # A look for a manifest, the catalog and three checkpoints of the root; checkpoint, watermark, seal, two indexes and
+    # A manifest, the catalog and three checkpoints of the root; checkpoint, watermark, seal, two indexes and
     # the log of the partition; and both directories.
     assert len(s3.traffic.requests) == 13, s3.traffic.requests
     assert len(s3.traffic.of("GET", ".log")) <= 2
@@ -156,7 +156,7 @@ def test_each_further_record_of_open_store_takes_one_request(s3: S3Server, bucke
         log = store.log("orders", 0)
         next(log.read(5_432, max_records=1))
         s3.traffic.clear()
-        # Other places of the same segment, some 100 KB apart.
+        # Other positions in the same segment, some 100 KB apart.
         for offset in (4_100, 5_100):
             assert next(log.read(offset, max_records=1)).value == long_value(offset)
             assert log.high_watermark == RECORDS
@@ -171,7 +171,7 @@ def test_scan_requests_every_byte_once_in_growing_requests(s3: S3Server, bucket:
         assert sum(1 for _ in log.scan()) == RECORDS
     size = sum(path.stat().st_size for path in (directory / "orders-0").iterdir())
     assert s3.traffic.size < 1.2 * size
-    # Each segment is of 230 KB: a first request of 96 KB, and a second one of the rest.
+    # Each segment has 230 KB: a first request of 96 KB, and a second one for the rest.
     assert len(s3.traffic.of("GET", ".log")) <= 3 * SEGMENTS
 
 
@@ -193,7 +193,7 @@ def test_directory_is_listed_once(s3: S3Server, bucket: str) -> None:
     assert len(lists) == len(set(lists)) == 3
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refusals
 
 
 def test_writes_to_url_are_refused_and_change_nothing(memory: str, directory: Path) -> None:
@@ -349,7 +349,7 @@ class _Pages(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def pages(directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The store on a web server; its parameter says whether that serves ranges."""
+    """The store on a web server; the parameter is whether it serves ranges."""
     handler = type("Pages", (_Pages,), {"serves_ranges": request.param})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(directory)))
     thread = threading.Thread(target=server.serve_forever)

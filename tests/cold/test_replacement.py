@@ -1,4 +1,4 @@
-"""What may take the place of an archived segment: what compaction has left of it, and nothing else."""
+"""Replacing archived segments: only a compaction of the same records may replace them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from seeklog.store import archive_source
 from store.workbench import open_store, snapshot
 
 PARTITION = TopicPartition("orders", 0)
-# Each key comes about three times in what is archived first, so that compaction takes records out of most batches.
+# Each key occurs about three times in the first archive, so that compaction removes records of most batches.
 KEYS = 300
 
 
 def fill(store: Store, count: int, *, word: bytes = b"first") -> None:
-    """Append batches of ten records; some twenty batches are a segment."""
+    """Append batches of ten records; a segment has about twenty batches."""
     with store._table.writing(PARTITION) as log:
         for first in range(log.log_end_offset, log.log_end_offset + count, 10):
             log.append_many(
@@ -52,7 +52,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(root: Path, archive: Path) -> Iterator[Store]:
-    """A store with a compacted topic that was archived before anything of it was compacted."""
+    """A store with a compacted topic that was archived before its first compaction."""
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact"})
         fill(store, 1_000)
@@ -66,7 +66,7 @@ def offsets_in(archive: Path) -> list[int]:
 
 
 def refused(store: Store, archive: Path, match: str, error: type[Exception] = ArchiveMismatch) -> None:
-    """Goal: the archive is as it was."""
+    """Goal: the archive is unchanged."""
     before = snapshot(archive)
     with pytest.raises(error, match=match):
         store.archive(archive)
@@ -84,11 +84,11 @@ def test_compacted_segments_replace_archived_ones(store: Store, archive: Path) -
     assert len(offsets_in(archive)) < there
 
 
-# ---------------------------------------------------------------- repaired
+# ---------------------------------------------------------------- repaired segments
 
 
 def rotten(root: Path) -> tuple[Path, int]:
-    """Change a byte of a record in the second segment; return its log, and its base offset."""
+    """Change a byte of a record in the second segment. Return its log, and its base offset."""
     base_offset = segment_bases(root / "orders-0")[1]
     path = root / "orders-0" / names.segment_name(base_offset, names.LOG)
     data = bytearray(path.read_bytes())
@@ -99,7 +99,7 @@ def rotten(root: Path) -> tuple[Path, int]:
 
 @pytest.fixture
 def repaired(store: Store, root: Path) -> range:
-    """What a repair has given up of a segment that is whole in the archive."""
+    """The offsets that a repair has given up in a segment that is complete in the archive."""
     store.close()
     rotten(root)
     (loss,) = repair(root / "orders-0").losses
@@ -129,7 +129,7 @@ def test_repaired_segment_does_not_replace_one_with_lost_side_file(repaired: ran
 
 
 def test_lost_offsets_reused_after_truncation_are_not_a_loss(repaired: range, root: Path, tmp_path: Path) -> None:
-    """Goal: what compaction takes of the new records was not given up by the repair of the old ones."""
+    """Goal: records removed by compaction of the new log were not given up by the repair of the old one."""
     with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
         with store._table.writing(PARTITION) as log:
             log.truncate_to(0)
@@ -183,7 +183,7 @@ def test_damaged_list_of_lost_offsets_is_not_taken_as_empty(
         refused(store, archive, told, CorruptionError)
 
 
-# ---------------------------------------------------------------- cut
+# ---------------------------------------------------------------- truncated logs
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
@@ -201,7 +201,7 @@ def test_compacted_log_truncated_and_rewritten_is_refused(
 
 @pytest.mark.id("archive-other-content")
 def test_different_records_at_same_offsets_are_refused(store: Store, root: Path, archive: Path) -> None:
-    """Goal: values of the same size make segments of the same offsets; only the records tell."""
+    """Goal: values of the same size make segments with the same offsets; only the records differ."""
     with store._table.writing(PARTITION) as log:
         log.truncate_to(segment_bases(root / "orders-0")[2])
     fill(store, 1_000, word=b"FIRST")
@@ -213,7 +213,7 @@ def test_different_records_at_same_offsets_are_refused(store: Store, root: Path,
 
 @pytest.mark.id("archive-segment-inside-another")
 def test_segment_that_begins_inside_archived_one_is_refused(store: Store, root: Path, archive: Path) -> None:
-    """Goal: no manifest names segments that lie over each other, which nobody could read."""
+    """Goal: no manifest names overlapping segments, which no reader could open."""
     last = segment_bases(root / "orders-0")[-1]
     with store._table.writing(PARTITION) as log:
         log.truncate_to(last - 50)
@@ -248,7 +248,7 @@ def test_side_file_missing_at_source_does_not_break_manifest(store: Store, root:
     assert manifest_of(archive).replaced == ()
 
 
-# ---------------------------------------------------------------- what is compared
+# ---------------------------------------------------------------- comparisons
 
 
 @pytest.mark.parametrize(

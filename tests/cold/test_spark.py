@@ -1,4 +1,4 @@
-"""Spark over stores that lie at a URL, and over archives: the same rows as from a directory, and no secret shown."""
+"""Spark over stores at a URL and over archives: the same rows as from a directory, and no secrets in plans."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bucket(s3: S3Server, directory: Path) -> str:
-    """The store as it is, copied into a bucket."""
+    """The store copied into a bucket."""
     return s3.upload(directory, "spark-store")
 
 
@@ -120,7 +120,7 @@ def test_archive_in_directory_is_read_by_path(spark: SparkSession, directory: Pa
 def test_segments_stored_under_other_names_are_read_by_tasks(
     spark: SparkSession, directory: Path, tmp_path: Path
 ) -> None:
-    """Goal: as it is after compaction; made by hand here."""
+    """Goal: as after compaction; the names are set by hand here."""
     with seeklog.open(directory, read_only=True) as store:
         store.archive(tmp_path / "archive", topics=["orders"])
     path = tmp_path / "archive" / "seeklog-archive.json"
@@ -203,7 +203,7 @@ def test_gaps_declared_by_archive_are_not_a_loss(spark: SparkSession, tmp_path: 
     assert "error" in {row["severity"] for row in jobs.verify(spark, archive, progress=False).collect()}
 
 
-# ---------------------------------------------------------------- what is refused, and what is not shown
+# ---------------------------------------------------------------- refusals and secrets
 
 
 def test_plans_do_not_show_storage_options(spark: SparkSession, s3: S3Server, archive: str, capsys: Any) -> None:

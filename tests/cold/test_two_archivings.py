@@ -120,7 +120,7 @@ class Meeting(RemoteDepot):
         self.meet: list[Any] = []
 
     def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
-        # Both have looked by now, and each has seen what it was planned by.
+        # Both have read the manifest by now, and each has made its plan from it.
         while self.meet:
             self.meet.pop()()
         super()._write_over(path, data, over)
@@ -139,7 +139,7 @@ def manifest_in(bucket: tuple[str, dict[str, Any]]) -> Manifest:
 
 @pytest.mark.id("archive-race-for-the-manifest")
 def test_manifest_written_at_last_moment_is_not_replaced(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
-    """Goal: the other one writes its own between the last look at the manifest and the write."""
+    """Goal: the other one writes its manifest between the last check and the write."""
     url, options = bucket
     fill(store, 300)
     store.archive(url, topics=["orders"], storage_options=options)
@@ -200,7 +200,7 @@ def test_concurrent_archivings_to_bucket_lose_nothing(store: Store, bucket: tupl
 def test_file_written_by_another_process_is_kept(
     store: Store, bucket: tuple[str, dict[str, Any]], s3: S3Server
 ) -> None:
-    """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
+    """Goal: the same bytes count as the copy; different ones are not overwritten."""
     url, options = bucket
     depot = open_depot(url, storage_options=options)
     plan = plan_archive(archive_source(store, ["orders"]), depot, RULES)
@@ -223,7 +223,7 @@ def test_file_written_by_another_process_is_kept(
 
 
 def test_write_whose_response_was_lost_counts(store: Store, bucket: tuple[str, dict[str, Any]]) -> None:
-    """Goal: a second try meets the condition that the first one has changed; that is nobody else's manifest."""
+    """Goal: a retry meets the condition that its first attempt has changed; the manifest is still its own."""
 
     class Twice(Meeting):
         def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
@@ -236,7 +236,7 @@ def test_write_whose_response_was_lost_counts(store: Store, bucket: tuple[str, d
         check_same(cold, store)
 
 
-# ---------------------------------------------------------------- elsewhere
+# ---------------------------------------------------------------- without locks and conditions
 
 
 def test_changed_manifest_is_refused_without_conditional_writes(store: Store, memory: str) -> None:

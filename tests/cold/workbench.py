@@ -1,4 +1,4 @@
-"""Stores to archive, their archives, and a place that keeps a diary."""
+"""Stores to archive, their archives, and a directory that keeps a diary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUE_BYTES = 100
 
 
 def fill(store: Store, count: int, *, topic: str = "orders", partition: int = 0) -> None:
-    """Append batches of ten records, a second apart: about 20 of them are a segment. Then seal what was rolled."""
+    """Append batches of ten records, a second apart, about 20 per segment. Then seal the rolled segments."""
     with store._table.writing(TopicPartition(topic, partition)) as log:
         for first in range(log.log_end_offset, log.log_end_offset + count, 10):
             log.append_many(
@@ -39,7 +39,7 @@ def manifest_of(archive: Path) -> Manifest:
 
 
 def check_same(cold: Store, store: Store, *, topic: str = "orders", partition: int = 0) -> None:
-    """Goal: the archive holds just the records below the source's last segment."""
+    """Goal: the archive holds exactly the records below the source's active segment."""
     theirs, ours = store.log(topic, partition), cold.log(topic, partition)
     end = sealed_end(store.path, f"{topic}-{partition}")
     assert ours.high_watermark == ours.log_end_offset == end
@@ -47,7 +47,7 @@ def check_same(cold: Store, store: Store, *, topic: str = "orders", partition: i
 
 
 class CountingDepot(DirectoryDepot):
-    """A directory with a diary of what was put there and removed."""
+    """A directory with a diary of the files written and removed."""
 
     def __init__(self, path: Path, *, fail_at: int = -1) -> None:
         super().__init__(str(path), files=QuickFiles())

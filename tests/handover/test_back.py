@@ -22,7 +22,7 @@ BROKER = Broker()
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store that was handed over, and that a broker led."""
+    """A store that was handed over, and that a broker has led."""
     fill(tmp_path / "store")
     hand_over_in_place(LocalStore(str(tmp_path / "store")), broker=BROKER)
     return tmp_path / "store"
@@ -163,7 +163,7 @@ def test_added_and_deleted_topics_and_partitions_are_followed(root: Path) -> Non
         assert store.describe_topic("customers").topic_id == ids["customers"]
         assert store.describe_topic("new").topic_id == ids["new"]
         assert store.topic("payments").partitions == (0, 1, 2)
-        # It is another topic, and what the cluster's broker does with it is not known: nothing is deleted by age.
+        # It is another topic, and the broker's retention for it is unknown: records are not deleted by age.
         assert store.topic("customers").config.cleanup_policy == "delete"
         assert store.topic("customers").config.retention_ms == -1
     assert {step.action for step in plan_back(LocalStore(str(root))).steps} <= {"keep"}
@@ -187,7 +187,7 @@ def test_settings_of_cluster_replace_those_of_catalog(root: Path) -> None:
     write_cluster(
         root,
         {
-            # As they were handed over, but for retention.ms, and one that seeklog has not.
+            # The settings that were handed over, except for retention.ms, and one that seeklog does not have.
             "payments": {
                 "retention.ms": "5000",
                 "segment.bytes": "1048576",
@@ -211,7 +211,7 @@ def test_settings_of_cluster_replace_those_of_catalog(root: Path) -> None:
     take_back(LocalStore(str(root)))
     with open_store(root) as store:
         assert store.topic("payments").config.retention_ms == 5000
-        # A broker had the least that it takes, and seeklog's is not raised to that.
+        # The broker had its minimum, and seeklog's value is not raised to it.
         assert store.topic("payments").config.segment_bytes == 600
         assert store.topic("payments").config.key_index == "none"
         assert store.topic("customers").config.cleanup_policy == "compact"

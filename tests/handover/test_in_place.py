@@ -63,7 +63,7 @@ def test_cluster_starts_with_topics_of_store(root: Path) -> None:
         ("payments", 0): 7,
         ("payments", 1): 7,
         ("customers", 0): 1,
-        # It has no epoch yet: the first one is the broker's.
+        # It has no epoch yet: the broker's is the first.
         ("empty", 0): 1,
         **{(names.CONSUMER_OFFSETS, number): 1 for number in range(4)},
     }
@@ -254,7 +254,7 @@ def test_root_with_comma_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.id("handover-in-place-crash")
 def test_crash_at_any_change_leaves_store_that_opens_and_can_be_handed_over() -> None:
-    """Goal: nothing is lost whenever the power goes, and what is there of a cluster is whole."""
+    """Goal: a power loss at any time loses no records, and leaves only complete files of a cluster."""
     files = SimFiles()
     fill("/data", files, with_groups=False)
     rows = rows_in("/data", files)

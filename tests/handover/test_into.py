@@ -249,7 +249,7 @@ def test_damage_is_refused_if_epochs_must_be_lowered(root: Path, data: Path) -> 
         into(root, data)
 
 
-# ---------------------------------------------------------------- again
+# ---------------------------------------------------------------- repeated runs
 
 
 def test_finished_copy_is_not_repeated(root: Path, data: Path) -> None:
@@ -287,7 +287,7 @@ def test_copy_that_fails_anywhere_is_finished_by_next_run(tmp_path: Path, method
 @pytest.mark.id("handover-copy-crash")
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_crash_at_any_change_is_finished_by_next_run(tmp_path: Path, stride: int) -> None:
-    """Goal: whenever the power goes, the store is as it was, and the same verb ends with all records in the copy."""
+    """Goal: after a power loss at any time the store is unchanged, and the next run completes the copy."""
     fill(tmp_path / "store", with_groups=False)
     make_cluster(tmp_path / "data", ALL)
     rows = rows_in(tmp_path / "store")

@@ -1,8 +1,8 @@
-"""The records of a cluster's metadata, beside what brokers have written.
+"""The records of a cluster's metadata, compared with those that brokers have written.
 
 `golden/bootstrap-<version>.checkpoint` are what `StorageTool format` of these versions wrote.
 `golden/cluster-metadata-<version>.log` is the first segment of `__cluster_metadata-0` of a broker that a store was
-handed over to, kept from `test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again` in
+handed over to, kept from `test_store_returns_with_the_brokers_changes_and_goes_back` in
 `tests/interop/test_handover_to_a_broker.py`: topics were created, deleted and recreated, a partition was added, a
 setting changed, and the broker started twice.
 """
@@ -54,7 +54,7 @@ RECORDS: Final[tuple[Written, ...]] = (
         directories=(OTHER_ID,) * 3,
     ),
     ConfigRecord(resource_name="payments", name="retention.ms", value="-1"),
-    # Longer than one byte of a varint tells.
+    # Longer than a varint of one byte can express.
     ConfigRecord(resource_name="payments", name="a" * 200, value=None),
 )
 
@@ -72,7 +72,7 @@ def test_bootstrap_matches_that_of_storage_tool(version: str) -> None:
     ours = encode_bootstrap(feature_records(version.rpartition(".")[0]), now_ms=1)
 
     for their_batch, our_batch in zip(split_batches(theirs), split_batches(ours), strict=True):
-        # The CRC and the two times differ; at the time of the tool's first batch, that one does not.
+        # The CRC and the two times differ; the time of the tool's first batch does not.
         assert our_batch.raw[:17] == their_batch.raw[:17]
         assert our_batch.raw[21:27] == their_batch.raw[21:27]
         assert our_batch.raw[43:] == their_batch.raw[43:]
@@ -164,7 +164,7 @@ def test_snapshot_truncated_or_damaged_anywhere_is_refused() -> None:
         with pytest.raises(CorruptionError, match="x"):
             decode_snapshot(whole[:size], path="x")
     footer = len(whole) - 75
-    # The footer is a batch, whose CRC nobody asks for: nothing is read from it.
+    # The footer is a batch whose CRC is not checked, because nothing in it is read.
     for position in range(79, footer):
         garbled = bytearray(whole)
         garbled[position] ^= 1
@@ -172,7 +172,7 @@ def test_snapshot_truncated_or_damaged_anywhere_is_refused() -> None:
             found = decode_snapshot(bytes(garbled), path="x")
         except CorruptionError:
             continue
-        # Base offset and leader epoch lie outside of the CRC.
+        # Base offset and leader epoch are not covered by the CRC.
         assert found == feature_records("4.3")
 
 
@@ -198,8 +198,8 @@ def test_metadata_written_by_broker_are_read() -> None:
     assert topics["made-there"].config == {"cleanup.policy": "compact"}
     assert topics["many"].config == {}
     assert {partition.replicas for topic in topics.values() for partition in topic.partitions.values()} == {(1,)}
-    # Handed over with 1; no leader and again one as the broker started; the same as it stopped and started again.
-    # Its leader-epoch-checkpoint said so, too.
+    # Handed over with 1; no leader and one again when the broker started, and the same when it stopped and started.
+    # Its leader-epoch-checkpoint had the same epochs.
     assert topics["payments"].partitions[0].leader_epoch == 5
 
 

@@ -1,4 +1,4 @@
-"""A store that is to be handed over, and what a cluster's directory looks like without a cluster."""
+"""A store to hand over, and the files of a cluster's directory without a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER_ID: Final = "aW50ZXJvcC1jbHVzdGVyMQ"
 
 
 def fill(root: Path | str, files: Files | None = None, *, with_groups: bool = True) -> None:
-    """Make a store of three topics; one has a deleted beginning inside of a segment, and two leader epochs."""
+    """Create a store of three topics; one has a deleted beginning inside a segment, and two leader epochs."""
     with open_store(Path(root), files=files) as store:
         for name, (count, config) in TOPICS.items():
             store.create_topic(name, partitions=count, config=config)
@@ -59,7 +59,7 @@ def make_cluster(
     leader_epoch: int = 2,
     config: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """Make what a stopped broker leaves of a cluster with empty topics: name, then id and number of partitions."""
+    """Write what a stopped broker leaves of a cluster with empty topics: name, then id and number of partitions."""
     data.mkdir()
     (data / "meta.properties").write_text(
         f"#\n#Wed Nov 18 19:12:41 UTC 2026\nnode.id=1\ndirectory.id={DIRECTORY_ID}\nversion=1\n"
@@ -104,7 +104,7 @@ def write_metadata(data: Path, records: Sequence[Written]) -> None:
 
 
 def state_of(root: Path) -> dict[str, bytes]:
-    """Return every file below a directory, but for locks, which hold nothing."""
+    """Return every file below a directory, except for lock files."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -113,7 +113,7 @@ def state_of(root: Path) -> dict[str, bytes]:
 
 
 def lead(root: Path, *, append: Mapping[str, Sequence[bytes]] | None = None) -> None:
-    """Do what a broker does that leads every partition: it notes its epoch, appends records of it, and stops."""
+    """Act like a broker that leads every partition: note its epoch, append records with it, and stop."""
     ends: dict[str, int] = {}
     starts: dict[str, int] = {}
     for directory in sorted(root.iterdir()):
@@ -148,6 +148,6 @@ def write_root(root: Path, name: str, offsets: Mapping[str, int]) -> None:
 
 
 def as_broker_left_it(directory: Path) -> None:
-    """Take away what seeklog alone writes into a partition."""
+    """Remove the files that only seeklog writes into a partition."""
     for path in [*directory.glob("seeklog-*"), *directory.glob("*.seal"), directory / ".lock"]:
         path.unlink(missing_ok=True)
