@@ -1,6 +1,6 @@
 """Harm that is done to the files of something, and the judgement on each damaged copy.
 
-A `Subject` is a disk with a log, a store or an archive on it, and what is asked of it. A copy of the disk is damaged
+A `Victim` is a disk with a log, a store or an archive on it, and what is asked of it. A copy of the disk is damaged
 and opened, and one of these came of it:
 
     same       every answer is that of the undamaged disk
@@ -63,7 +63,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What was done to a subject, and what came of it."""
+    """What was done to a victim, and what came of it."""
 
     path: str
     """The file that was damaged."""
@@ -75,7 +75,7 @@ class Harm:
     """What was warned of."""
 
 
-class Subject(Protocol, Generic[Opened, Found]):
+class Victim(Protocol, Generic[Opened, Found]):
     """Something on a disk that can be opened and asked."""
 
     name: str
@@ -111,18 +111,18 @@ class Tally:
             self.broken.append(f"{where}: {verdict.kind}: {verdict.what}")
 
 
-def judge(subject: Subject[Any, Any], damaged: Disk, *, path: str, read_only: bool) -> Verdict:
+def judge(victim: Victim[Any, Any], damaged: Disk, *, path: str, read_only: bool) -> Verdict:
     """Open a damaged copy and ask it everything. `path` is the file that was damaged."""
-    expected = subject.expected(read_only=read_only)
+    expected = victim.expected(read_only=read_only)
     sim = SimFiles(damaged)
     is_open = False
     try:
-        with warnings_heard() as heard, subject.open(sim, read_only=read_only) as opened:
+        with warnings_heard() as heard, victim.open(sim, read_only=read_only) as opened:
             is_open = True
-            found = subject.ask(opened, expected=expected)
+            found = victim.ask(opened, expected=expected)
     except SeeklogError as error:
         said = str(error)
-        changed = subject.changes(damaged, sim.disk(), path=path, was_opened=is_open and not read_only)
+        changed = victim.changes(damaged, sim.disk(), path=path, was_opened=is_open and not read_only)
         if changed:
             return Verdict("CHANGED", f"{changed}, though it was refused: {said}")
         if path.endswith(names.LOG) and path not in said:
@@ -134,7 +134,7 @@ def judge(subject: Subject[Any, Any], damaged: Disk, *, path: str, read_only: bo
         return Verdict("CHANGED", f"by a look: {sim.pending[0]}")
     if found == expected:
         return Verdict("same")
-    return subject.verdict(found, Harm(path, read_only, expected, damaged, sim.disk(), heard))
+    return victim.verdict(found, Harm(path, read_only, expected, damaged, sim.disk(), heard))
 
 
 def changes(before: Disk, after: Disk, *, was_opened: bool) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from crash.sim import Disk
-    from faults.damage import Subject
+    from faults.damage import Victim
 
 
 def bits_of(disk: Disk, paths: Iterable[str], *, step: int = 1) -> Iterator[tuple[str, int]]:
@@ -31,13 +31,13 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(turned)
 
 
-def try_flips(subject: Subject[Any, Any], bits: Iterable[tuple[str, int]], *, read_only: bool) -> Tally:
-    """Judge a subject with each of these bits flipped."""
+def try_flips(victim: Victim[Any, Any], bits: Iterable[tuple[str, int]], *, read_only: bool) -> Tally:
+    """Judge a victim with each of these bits flipped."""
     tally = Tally()
     for path, bit in bits:
-        disk = subject.disk.with_file(path, flipped(subject.disk.files[path], bit))
-        verdict = judge(subject, disk, path=path, read_only=read_only)
+        disk = victim.disk.with_file(path, flipped(victim.disk.files[path], bit))
+        verdict = judge(victim, disk, path=path, read_only=read_only)
         mode = "read-only" if read_only else "for writing"
-        where = f"{subject.name}, {mode}, {posixpath.basename(path)} byte {bit // 8} bit {bit % 8}"
+        where = f"{victim.name}, {mode}, {posixpath.basename(path)} byte {bit // 8} bit {bit % 8}"
         tally.add(where, verdict)
     return tally

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from crash.sim import Disk
-    from faults.damage import Subject
+    from faults.damage import Victim
     from log.workbench import FakeClock
     from seeklog import Log
 
@@ -79,12 +79,12 @@ def prefixes_of(disk: Disk, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
             yield path, size
 
 
-def try_tears(subject: Subject[Any, Any], tears: Iterable[tuple[str, int]], *, read_only: bool) -> Tally:
-    """Judge a subject with one file cut to each of these sizes."""
+def try_tears(victim: Victim[Any, Any], tears: Iterable[tuple[str, int]], *, read_only: bool) -> Tally:
+    """Judge a victim with one file cut to each of these sizes."""
     tally = Tally()
     for path, size in tears:
-        disk = subject.disk.with_file(path, subject.disk.files[path][:size])
+        disk = victim.disk.with_file(path, victim.disk.files[path][:size])
         mode = "read-only" if read_only else "for writing"
-        where = f"{subject.name}, {mode}, {posixpath.basename(path)} torn to {size} bytes"
-        tally.add(where, judge(subject, disk, path=path, read_only=read_only))
+        where = f"{victim.name}, {mode}, {posixpath.basename(path)} torn to {size} bytes"
+        tally.add(where, judge(victim, disk, path=path, read_only=read_only))
     return tally

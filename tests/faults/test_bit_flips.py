@@ -13,8 +13,8 @@ from crash.sim import SimFiles
 from faults.damage import warnings_heard
 from faults.disks import files_with, in_log
 from faults.flips import bits_of, flipped, try_flips
-from faults.log_subjects import LogSubject, closed_log, compacted_log, killed_log, log_with_watermark
-from faults.store_subjects import broker_store, own_files
+from faults.log_victims import LogVictim, closed_log, compacted_log, killed_log, log_with_watermark
+from faults.store_victims import broker_store, own_files
 from seeklog import names
 from seeklog.errors import CorruptBatch
 from seeklog.log.side.seal import decode_seal, encode_seal
@@ -29,10 +29,10 @@ either_way = pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.id("log-bits-flipped")
 @either_way
 def test_no_single_bit_flip_is_silent(read_only: bool) -> None:
-    subject = closed_log("none")
-    assert len(files_with(subject.disk, names.LOG)) >= 3
+    victim = closed_log("none")
+    assert len(files_with(victim.disk, names.LOG)) >= 3
 
-    tally = try_flips(subject, bits_of(subject.disk, subject.disk.files, step=SHORT_STEP), read_only=read_only)
+    tally = try_flips(victim, bits_of(victim.disk, victim.disk.files, step=SHORT_STEP), read_only=read_only)
 
     assert tally.broken == []
     assert tally.counts["error"] > 0
@@ -42,9 +42,9 @@ def test_no_single_bit_flip_is_silent(read_only: bool) -> None:
 @either_way
 def test_no_single_bit_flip_of_a_killed_log_is_silent(read_only: bool) -> None:
     """Goal: damage below the recovery point does not end the log; above it, it is cut, kept and reported."""
-    subject = killed_log("none")
+    victim = killed_log("none")
 
-    tally = try_flips(subject, bits_of(subject.disk, subject.disk.files, step=SHORT_STEP), read_only=read_only)
+    tally = try_flips(victim, bits_of(victim.disk, victim.disk.files, step=SHORT_STEP), read_only=read_only)
 
     assert tally.broken == []
     assert tally.counts["error"] > 0
@@ -56,9 +56,9 @@ def test_no_single_bit_flip_of_a_killed_log_is_silent(read_only: bool) -> None:
 @pytest.mark.parametrize("name", [names.LEADER_EPOCHS, names.CHECKPOINT, names.WATERMARK])
 def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool) -> None:
     """Goal: Kafka's file of epochs has no checksum, but the batches carry their epochs and our checkpoint has one."""
-    subject = killed_log("none")
+    victim = killed_log("none")
 
-    tally = try_flips(subject, bits_of(subject.disk, [in_log(name)], step=3), read_only=read_only)
+    tally = try_flips(victim, bits_of(victim.disk, [in_log(name)], step=3), read_only=read_only)
 
     assert tally.broken == []
 
@@ -67,10 +67,10 @@ def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool
 @either_way
 def test_no_single_bit_flip_of_an_index_changes_an_answer(read_only: bool) -> None:
     """Goal: an index is advice. Its damage is neither an error nor another answer."""
-    subject = closed_log("none")
+    victim = closed_log("none")
     suffixes = (*INDEXES, names.KEY_INDEX, names.SNAPSHOT)
 
-    tally = try_flips(subject, bits_of(subject.disk, files_with(subject.disk, *suffixes), step=5), read_only=read_only)
+    tally = try_flips(victim, bits_of(victim.disk, files_with(victim.disk, *suffixes), step=5), read_only=read_only)
 
     assert tally.broken == []
     assert set(tally.counts) == {"same"}
@@ -81,10 +81,10 @@ def test_no_single_bit_flip_of_an_index_changes_an_answer(read_only: bool) -> No
 @pytest.mark.parametrize("byte", [0, 3, 7])
 def test_damaged_base_offset_in_compacted_segment_is_not_read_as_gap(byte: int, read_only: bool) -> None:
     """Goal: gaps are lawful there and no CRC covers the field; but a batch cannot go past its segment's end."""
-    subject = compacted_log("none")
-    path = files_with(subject.disk, names.LOG)[0]
+    victim = compacted_log("none")
+    path = files_with(victim.disk, names.LOG)[0]
 
-    tally = try_flips(subject, [(path, byte * 8 + bit) for bit in range(8)], read_only=read_only)
+    tally = try_flips(victim, [(path, byte * 8 + bit) for bit in range(8)], read_only=read_only)
 
     assert tally.broken == []
     assert tally.counts["error"] > 0
@@ -93,13 +93,13 @@ def test_damaged_base_offset_in_compacted_segment_is_not_read_as_gap(byte: int, 
 @either_way
 def test_batch_beyond_end_of_its_segment_is_damage_without_pages(read_only: bool) -> None:
     """Goal: a seal from before there were pages does not tell; what belongs to the next segment does."""
-    subject = compacted_log("none")
-    disk = subject.disk
+    victim = compacted_log("none")
+    disk = victim.disk
     for path in files_with(disk, names.SEAL):
         seal = decode_seal(disk.files[path])
         assert seal is not None
         disk = disk.with_file(path, encode_seal(replace(seal, pages=None)))
-    older = replace(subject, name="a compacted log without pages", disk=disk)
+    older = replace(victim, name="a compacted log without pages", disk=disk)
     path = files_with(disk, names.LOG)[0]
 
     tally = try_flips(older, [(path, byte * 8 + bit) for byte in (0, 3) for bit in range(8)], read_only=read_only)
@@ -111,56 +111,56 @@ def test_batch_beyond_end_of_its_segment_is_damage_without_pages(read_only: bool
 @pytest.mark.id("index-contradicts-log")
 def test_seal_stays_when_index_contradicts_damaged_log() -> None:
     """Goal: if the file is not the sealed one, the seal is not replaced, so it still proves the damage."""
-    subject = compacted_log("none")
-    path = files_with(subject.disk, names.LOG)[0]
-    raw = subject.disk.files[path]
+    victim = compacted_log("none")
+    path = files_with(victim.disk, names.LOG)[0]
+    raw = victim.disk.files[path]
     second = int.from_bytes(raw[8:12], "big") + 12
-    sim = SimFiles(subject.disk.with_file(path, flipped(raw, (second + 7) * 8)))
-    seal = files_with(subject.disk, names.SEAL)[0]
+    sim = SimFiles(victim.disk.with_file(path, flipped(raw, (second + 7) * 8)))
+    seal = files_with(victim.disk, names.SEAL)[0]
 
-    with warnings_heard(), pytest.raises(CorruptBatch), subject.open(sim, read_only=False) as log:
-        subject.ask(log, expected=subject.expected(read_only=False))
+    with warnings_heard(), pytest.raises(CorruptBatch), victim.open(sim, read_only=False) as log:
+        victim.ask(log, expected=victim.expected(read_only=False))
 
-    assert sim.read_file(seal) == subject.disk.files[seal]
+    assert sim.read_file(seal) == victim.disk.files[seal]
 
 
 @either_way
 def test_impossible_base_offset_in_a_brokers_log_is_an_error(read_only: bool) -> None:
     """Goal: a broker's files have no seals, but an offset must fit into an index entry, and synced records exist."""
-    subject = broker_store()
-    path = next(path for path in own_files(subject) if path.endswith(names.LOG) and subject.disk.files[path])
+    victim = broker_store()
+    path = next(path for path in own_files(victim) if path.endswith(names.LOG) and victim.disk.files[path])
 
-    tally = try_flips(subject, [(path, bit) for bit in (1, 8, 20)], read_only=read_only)
+    tally = try_flips(victim, [(path, bit) for bit in (1, 8, 20)], read_only=read_only)
 
     assert tally.broken == []
     assert tally.counts == {"error": 3}
 
 
 @pytest.mark.id("watermark-flipped")
-@pytest.mark.parametrize("subject", [log_with_watermark(is_closed=False), killed_log("none")], ids=["manual", "os"])
-def test_damaged_watermark_falls_back_to_checkpoint_with_one_warning(subject: LogSubject) -> None:
+@pytest.mark.parametrize("victim", [log_with_watermark(is_closed=False), killed_log("none")], ids=["manual", "os"])
+def test_damaged_watermark_falls_back_to_checkpoint_with_one_warning(victim: LogVictim) -> None:
     """Goal: readers that see less than was published warn once; the next writer publishes it again."""
     path = in_log(names.WATERMARK)
-    sim = SimFiles(subject.disk.with_file(path, flipped(subject.disk.files[path], 3)))
+    sim = SimFiles(victim.disk.with_file(path, flipped(victim.disk.files[path], 3)))
 
-    with warnings_heard() as heard, subject.open(sim, read_only=True) as log:
-        assert log.high_watermark == subject.high_watermark
+    with warnings_heard() as heard, victim.open(sim, read_only=True) as log:
+        assert log.high_watermark == victim.high_watermark
         assert len(list(log.scan())) == sum(
-            log.log_start_offset <= offset < subject.high_watermark
-            for offset, _ in subject.expected(read_only=True).records
+            log.log_start_offset <= offset < victim.high_watermark
+            for offset, _ in victim.expected(read_only=True).records
         )
-        assert log.high_watermark == subject.high_watermark
+        assert log.high_watermark == victim.high_watermark
 
     assert [names.WATERMARK in warning for warning in heard] == [True]
 
 
 def test_index_entry_below_base_offset_of_its_segment_is_rejected() -> None:
     """Goal: a flipped sign is not taken for "no entry", which would begin in the middle as if it were the start."""
-    subject = killed_log("gzip")
-    paths = files_with(subject.disk, names.OFFSET_INDEX)
-    signs = [(path, entry * 64 + 7) for path in paths for entry in range(len(subject.disk.files[path]) // 8)]
+    victim = killed_log("gzip")
+    paths = files_with(victim.disk, names.OFFSET_INDEX)
+    signs = [(path, entry * 64 + 7) for path in paths for entry in range(len(victim.disk.files[path]) // 8)]
 
-    tally = try_flips(subject, signs, read_only=True)
+    tally = try_flips(victim, signs, read_only=True)
 
     assert tally.broken == []
     assert tally.counts == {"same": len(signs)}

@@ -8,7 +8,7 @@ import pytest
 
 from crash.sim import SimFiles
 from faults.disks import ask, evidence, files_with, fill_three_segments, in_log, make_disk, open_on
-from faults.log_subjects import CODECS, LogSubject, closed_log, compacted_log, killed_log, repaired_log
+from faults.log_victims import CODECS, LogVictim, closed_log, compacted_log, killed_log, repaired_log
 from faults.tears import ONE_SEGMENT, WHOLE_RECORDS, log_with_a_last_batch, prefixes_of, tail_objection, try_tears
 from seeklog import names
 from seeklog.errors import SeeklogError
@@ -95,11 +95,11 @@ def test_second_cut_at_same_position_keeps_both_pieces() -> None:
 
 @pytest.mark.id("torn-index")
 @pytest.mark.parametrize("read_only", [True, False])
-@pytest.mark.parametrize("subject", [closed_log("none"), killed_log("none")], ids=["closed", "killed"])
-def test_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_only: bool) -> None:
-    paths = files_with(subject.disk, names.OFFSET_INDEX, names.TIME_INDEX, names.KEY_INDEX, names.SNAPSHOT)
+@pytest.mark.parametrize("victim", [closed_log("none"), killed_log("none")], ids=["closed", "killed"])
+def test_index_torn_at_any_byte_changes_no_answer(victim: LogVictim, read_only: bool) -> None:
+    paths = files_with(victim.disk, names.OFFSET_INDEX, names.TIME_INDEX, names.KEY_INDEX, names.SNAPSHOT)
 
-    tally = try_tears(subject, list(prefixes_of(subject.disk, paths))[::5], read_only=read_only)
+    tally = try_tears(victim, list(prefixes_of(victim.disk, paths))[::5], read_only=read_only)
 
     assert tally.broken == []
     assert set(tally.counts) == {"same"}
@@ -110,9 +110,9 @@ def test_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_only
 @pytest.mark.parametrize("name", [names.CHECKPOINT, names.WATERMARK, names.LEADER_EPOCHS])
 def test_checkpoint_torn_at_any_byte_raises_or_changes_no_answer(name: str, read_only: bool) -> None:
     """Goal: what delete_before hid does not come back in silence, and no record is hidden."""
-    subject = closed_log("none")
+    victim = closed_log("none")
 
-    tally = try_tears(subject, prefixes_of(subject.disk, [in_log(name)]), read_only=read_only)
+    tally = try_tears(victim, prefixes_of(victim.disk, [in_log(name)]), read_only=read_only)
 
     assert tally.broken == []
     assert set(tally.counts) <= {"same", "error"}
@@ -121,13 +121,13 @@ def test_checkpoint_torn_at_any_byte_raises_or_changes_no_answer(name: str, read
 @pytest.mark.id("torn-segment")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize(
-    "subject", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
+    "victim", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
 )
-def test_segment_without_its_end_is_never_read_as_shorter_one(subject: LogSubject, read_only: bool) -> None:
+def test_segment_without_its_end_is_never_read_as_shorter_one(victim: LogVictim, read_only: bool) -> None:
     """Goal: where gaps are lawful, or nothing is left of a segment, no offset seems to be missing: the seal tells."""
-    tears = prefixes_of(subject.disk, files_with(subject.disk, names.LOG))
+    tears = prefixes_of(victim.disk, files_with(victim.disk, names.LOG))
 
-    tally = try_tears(subject, [(path, size) for path, size in tears if size % 9 == 0], read_only=read_only)
+    tally = try_tears(victim, [(path, size) for path, size in tears if size % 9 == 0], read_only=read_only)
 
     assert tally.broken == []
     assert set(tally.counts) == {"error"}

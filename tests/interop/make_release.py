@@ -22,8 +22,8 @@ from crash.recorder import PATH
 from crash.sim import Disk, SimFiles
 from crash.store_recorder import ROOT, StoreRecorder, seeded_names
 from faults.disks import make_disk, make_unclean_disk
-from faults.log_subjects import CODECS, compacted_log, fill_rich, repaired_log
-from faults.store_subjects import APP, ARCHIVE, fill
+from faults.log_victims import CODECS, compacted_log, fill_rich, repaired_log
+from faults.store_victims import APP, ARCHIVE, fill
 from interop.releases import CONFIG, GOLDEN, look
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition, names

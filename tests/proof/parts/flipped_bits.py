@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.flips import bits_of, try_flips
-from faults.log_subjects import (
+from faults.log_victims import (
     CODECS,
     closed_log,
     compacted_log,
@@ -16,15 +16,15 @@ from faults.log_subjects import (
     repaired_log,
 )
 from faults.peer_flips import BATCH, flips_read_by
-from faults.store_subjects import archive, broker_store, closed_store, killed_store, own_files
+from faults.store_victims import archive, broker_store, closed_store, killed_store, own_files
 from proof.part import Run, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from faults.damage import Subject
+    from faults.damage import Victim
 
-# The number of flips for each subject in a short run: some three seconds for all parts.
+# The number of flips for each victim in a short run: some three seconds for all parts.
 SHORT: Final = 40
 
 
@@ -75,17 +75,17 @@ def flips_read_by_peers(run: Run) -> None:
 
 def flip_all(
     run: Run,
-    subjects: Iterable[Subject[Any, Any]],
+    victims: Iterable[Victim[Any, Any]],
     *,
-    paths_of: Callable[[Any], list[str]] = lambda subject: sorted(subject.disk.files),
+    paths_of: Callable[[Any], list[str]] = lambda victim: sorted(victim.disk.files),
     modes: Sequence[bool] = (True, False),
 ) -> None:
-    """Flip every bit of every file of each subject, opened read-only and for writing."""
+    """Flip every bit of every file of each victim, opened read-only and for writing."""
     counts: Counter[str] = Counter()
-    for subject in run.choose(subjects, short=2):
+    for victim in run.choose(victims, short=2):
         for read_only in modes:
-            bits = run.choose(bits_of(subject.disk, paths_of(subject)), short=SHORT)
-            tally = try_flips(subject, bits, read_only=read_only)
+            bits = run.choose(bits_of(victim.disk, paths_of(victim)), short=SHORT)
+            tally = try_flips(victim, bits, read_only=read_only)
             run.case(len(bits))
             counts += tally.counts
             for broken in tally.broken:

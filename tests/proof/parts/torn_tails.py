@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.disks import files_with
-from faults.log_subjects import CODECS, closed_log, compacted_log, killed_log, repaired_log
-from faults.store_subjects import archive, closed_store, killed_store, own_files
+from faults.log_victims import CODECS, closed_log, compacted_log, killed_log, repaired_log
+from faults.store_victims import archive, closed_store, killed_store, own_files
 from faults.tears import ONE_SEGMENT, log_with_a_last_batch, prefixes_of, tail_objection, try_tears
 from proof.part import Run, part
 from seeklog import names
@@ -15,7 +15,7 @@ from seeklog import names
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from faults.damage import Subject
+    from faults.damage import Victim
 
 SHORT: Final = 40
 
@@ -37,35 +37,32 @@ def torn_batches(run: Run) -> None:
 
 @part(2, "Tear each segment of a closed, a compacted and a repaired log at each byte")
 def torn_segments(run: Run) -> None:
-    subjects = [closed_log("none"), compacted_log("none"), repaired_log()]
-    tear_all(run, [(subject, files_with(subject.disk, names.LOG)) for subject in subjects])
+    victims = [closed_log("none"), compacted_log("none"), repaired_log()]
+    tear_all(run, [(victim, files_with(victim.disk, names.LOG)) for victim in victims])
 
 
 @part(2, "Tear each file beside a log at each byte")
 def torn_side_files(run: Run) -> None:
-    subjects = [closed_log("none"), killed_log("none"), compacted_log("none")]
+    victims = [closed_log("none"), killed_log("none"), compacted_log("none")]
     tear_all(
         run,
-        [
-            (subject, sorted(path for path in subject.disk.files if not path.endswith(names.LOG)))
-            for subject in subjects
-        ],
+        [(victim, sorted(path for path in victim.disk.files if not path.endswith(names.LOG))) for victim in victims],
     )
 
 
 @part(2, "Tear each file of a store at each byte: topics, groups, transactions, staged batches, an archive")
 def torn_store_files(run: Run) -> None:
-    tear_all(run, [(subject, own_files(subject)) for subject in (closed_store(), killed_store(), archive())])
+    tear_all(run, [(victim, own_files(victim)) for victim in (closed_store(), killed_store(), archive())])
 
 
-def tear_all(run: Run, work: Iterable[tuple[Subject[Any, Any], list[str]]]) -> None:
+def tear_all(run: Run, work: Iterable[tuple[Victim[Any, Any], list[str]]]) -> None:
     counts: Counter[str] = Counter()
-    for subject, paths in work:
+    for victim, paths in work:
         for read_only in (True, False):
-            if not read_only and subject is archive():
+            if not read_only and victim is archive():
                 continue  # archives are read-only
-            tears = run.choose(prefixes_of(subject.disk, paths), short=SHORT // 2 if run.is_short else 0)
-            tally = try_tears(subject, tears, read_only=read_only)
+            tears = run.choose(prefixes_of(victim.disk, paths), short=SHORT // 2 if run.is_short else 0)
+            tally = try_tears(victim, tears, read_only=read_only)
             run.case(len(tears))
             counts += tally.counts
             for broken in tally.broken:

@@ -53,7 +53,7 @@ class StoreAnswers:
 
 
 @dataclass(slots=True)
-class StoreSubject:
+class StoreVictim:
     """One store, and what is asked of it."""
 
     name: str
@@ -153,14 +153,14 @@ def fill(on: StoreRecorder) -> None:
 
 
 @functools.cache
-def closed_store() -> StoreSubject:
-    return StoreSubject("closed store", _disk_of(is_killed=False))
+def closed_store() -> StoreVictim:
+    return StoreVictim("closed store", _disk_of(is_killed=False))
 
 
 @functools.cache
-def killed_store() -> StoreSubject:
+def killed_store() -> StoreVictim:
     """A store whose process was killed when a transaction over two topics was committed, and not yet carried out."""
-    return StoreSubject("store killed in a commit", _disk_of(is_killed=True))
+    return StoreVictim("store killed in a commit", _disk_of(is_killed=True))
 
 
 def _disk_of(*, is_killed: bool) -> Disk:
@@ -180,7 +180,7 @@ def _without_locks(disk: Disk) -> Disk:
 
 
 @functools.cache
-def broker_store() -> StoreSubject:
+def broker_store() -> StoreVictim:
     """The same as a broker leaves it: only Kafka's files."""
     disk = closed_store().disk
     kept = {
@@ -189,26 +189,26 @@ def broker_store() -> StoreSubject:
         if not posixpath.basename(path).startswith("seeklog-") and not path.endswith((names.SEAL, names.KEY_INDEX))
     }
     kept[f"{ROOT}/{names.META_PROPERTIES}"] = b"version=1\nnode.id=1\ncluster.id=c\n"
-    return StoreSubject("broker's directory", Disk(disk.directories, kept), unprotected=WITHOUT_CHECKSUM)
+    return StoreVictim("broker's directory", Disk(disk.directories, kept), unprotected=WITHOUT_CHECKSUM)
 
 
 @functools.cache
-def archive() -> StoreSubject:
+def archive() -> StoreVictim:
     """What was archived of the closed store, read by itself."""
     sim = SimFiles(closed_store().disk)
     with open_store(sim, clock=FakeClock()) as store:
         store.archive(ARCHIVE)
     disk = _without_locks(sim.disk())
     files = {path: data for path, data in disk.files.items() if path.startswith(ARCHIVE)}
-    return StoreSubject("archive", Disk.of(files), root=ARCHIVE)
+    return StoreVictim("archive", Disk.of(files), root=ARCHIVE)
 
 
-def own_files(subject: StoreSubject) -> list[str]:
+def own_files(victim: StoreVictim) -> list[str]:
     """Return the files that belong to the store and not to one log: its root's, groups', staged ones, metadata."""
     return sorted(
         path
-        for path in subject.disk.files
-        if posixpath.dirname(path) == subject.root
+        for path in victim.disk.files
+        if posixpath.dirname(path) == victim.root
         or f"/{names.CONSUMER_OFFSETS}-" in path
         or posixpath.basename(path).startswith(names.STAGED)
         or path.endswith(names.PARTITION_METADATA)

@@ -41,7 +41,7 @@ PRODUCER_ID: Final = 7
 
 
 @dataclass(slots=True)
-class LogSubject:
+class LogVictim:
     """One log, and what is asked of it."""
 
     name: str
@@ -181,18 +181,18 @@ def closed_disk(fill: Callable[[Log, FakeClock], object], config: LogConfig) -> 
 
 
 @functools.cache
-def closed_log(codec: str) -> LogSubject:
+def closed_log(codec: str) -> LogVictim:
     """A log that was closed properly: all of it is below the recovery point."""
     config = with_codec(codec)
-    return LogSubject(f"closed log, {codec}", closed_disk(fill_rich, config), config)
+    return LogVictim(f"closed log, {codec}", closed_disk(fill_rich, config), config)
 
 
 @functools.cache
-def killed_log(codec: str) -> LogSubject:
+def killed_log(codec: str) -> LogVictim:
     """A log whose process was killed: its last two batches are above the recovery point."""
     config = with_codec(codec)
     disk = make_unclean_disk(append_tail, config=config, start=closed_disk(fill_rich, config))
-    return LogSubject(f"killed log, {codec}", disk, config)
+    return LogVictim(f"killed log, {codec}", disk, config)
 
 
 def with_codec(codec: str) -> LogConfig:
@@ -201,13 +201,13 @@ def with_codec(codec: str) -> LogConfig:
 
 
 @functools.cache
-def compacted_log(codec: str, *, index_interval_bytes: int = 50) -> LogSubject:
+def compacted_log(codec: str, *, index_interval_bytes: int = 50) -> LogVictim:
     """A log with lawful gaps. The sparser its index is, the less tells a gap from a damaged base offset."""
     config = replace(
         with_codec(codec), cleanup_policy="compact", segment_bytes=700, index_interval_bytes=index_interval_bytes
     )
     name = f"compacted log, {codec}, an entry every {index_interval_bytes} bytes"
-    return LogSubject(name, closed_disk(fill_compacted, config), config)
+    return LogVictim(name, closed_disk(fill_compacted, config), config)
 
 
 def fill_with_manual_watermark(log: Log, clock: FakeClock) -> None:
@@ -217,25 +217,25 @@ def fill_with_manual_watermark(log: Log, clock: FakeClock) -> None:
 
 
 @functools.cache
-def log_with_watermark(is_closed: bool) -> LogSubject:
+def log_with_watermark(is_closed: bool) -> LogVictim:
     """A log of which readers see only a part, because its owner says so."""
     config = replace(RICH, high_watermark="manual")
     make: Callable[..., Disk] = make_disk if is_closed else make_unclean_disk
     name = f"{'closed' if is_closed else 'killed'} log with a watermark by hand"
-    return LogSubject(name, make(fill_with_manual_watermark, config=config), config)
+    return LogVictim(name, make(fill_with_manual_watermark, config=config), config)
 
 
 @functools.cache
-def log_of_one_batch() -> LogSubject:
+def log_of_one_batch() -> LogVictim:
     """A closed log that holds what other clients are given, too."""
-    return LogSubject("log of one batch", make_disk(lambda log, _: log.append_batches(BATCH), config=RICH))
+    return LogVictim("log of one batch", make_disk(lambda log, _: log.append_batches(BATCH), config=RICH))
 
 
 @functools.cache
-def repaired_log() -> LogSubject:
+def repaired_log() -> LogVictim:
     """A log that has lost a batch and was repaired: beside it lie the damaged bytes, and the note of the loss."""
     disk = make_disk(fill_rich, config=RICH)
     path = files_with(disk, names.LOG)[0]
     sim = SimFiles(disk.with_file(path, flipped(disk.files[path], 8 * 200)))
     repair(PATH, files=sim, clock=FakeClock())
-    return LogSubject("repaired log", without_lock(sim.disk()))
+    return LogVictim("repaired log", without_lock(sim.disk()))
