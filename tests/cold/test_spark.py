@@ -30,7 +30,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.spark import jobs
-from spark.workbench import Place, everything, load, make_store, message_of, places
+from spark.workbench import RowOffset, everything, load, make_store, message_of, row_offsets
 from store.workbench import open_store, snapshot
 
 SEGMENT_BYTES = 4_000
@@ -66,7 +66,7 @@ def load_cold(spark: SparkSession, url: str, s3: S3Server, **options: object) ->
     return load(spark, url, storageOptions=options_of(s3), **options)
 
 
-def sealed(directory: Path, topic: str) -> list[Place]:
+def sealed(directory: Path, topic: str) -> list[RowOffset]:
     return [
         place
         for place in everything(directory, topic)
@@ -86,13 +86,13 @@ def test_store_in_bucket_has_same_rows_as_in_directory(
 def test_archive_has_sealed_rows_by_offset_and_time(
     spark: SparkSession, s3: S3Server, archive: str, directory: Path
 ) -> None:
-    assert places(load_cold(spark, archive, s3, subscribe="orders")) == sealed(directory, "orders")
+    assert row_offsets(load_cold(spark, archive, s3, subscribe="orders")) == sealed(directory, "orders")
     some = load_cold(spark, archive, s3, assign='{"orders": [0]}', startingOffsets='{"orders": {"0": 123}}')
-    assert places(some) == [one for one in sealed(directory, "orders") if one.partition == 0 and one.offset >= 123]
+    assert row_offsets(some) == [one for one in sealed(directory, "orders") if one.partition == 0 and one.offset >= 123]
     late = load_cold(
         spark, archive, s3, subscribe="orders", startingTimestamp=START_MS + 200_000, endingTimestamp=START_MS + 205_000
     )
-    assert [place.offset for place in places(late)] == [200, 201, 202, 203, 204] * 2
+    assert [place.offset for place in row_offsets(late)] == [200, 201, 202, 203, 204] * 2
 
 
 def test_task_requests_only_its_part_of_log(spark: SparkSession, s3: S3Server, archive: str) -> None:
@@ -114,7 +114,7 @@ def test_archive_in_directory_is_read_by_path(spark: SparkSession, directory: Pa
     with seeklog.open(directory, read_only=True) as store:
         store.archive(tmp_path / "archive")
     for path in (tmp_path / "archive", f"file://{tmp_path}/archive"):
-        assert places(load(spark, path, subscribe="orders")) == sealed(directory, "orders")
+        assert row_offsets(load(spark, path, subscribe="orders")) == sealed(directory, "orders")
 
 
 def test_segments_stored_under_other_names_are_read_by_tasks(
@@ -132,7 +132,7 @@ def test_segments_stored_under_other_names_are_read_by_tasks(
     segment["stem"] += "-0badcafe"
     text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
     path.write_text(json.dumps({**document, "crc32c": f"{seeklog.record.crc.crc32c(text.encode()):08x}"}))
-    assert places(load(spark, tmp_path / "archive", subscribe="orders")) == sealed(directory, "orders")
+    assert row_offsets(load(spark, tmp_path / "archive", subscribe="orders")) == sealed(directory, "orders")
     assert jobs.verify(spark, tmp_path / "archive", progress=False).count() == 0
 
 
@@ -148,10 +148,10 @@ def test_metadata_tables_of_bucket_match_directory(
 def test_stream_of_archive_reads_all_of_it_and_then_waits(
     spark: SparkSession, s3: S3Server, archive: str, directory: Path, tmp_path: Path
 ) -> None:
-    seen: list[Place] = []
+    seen: list[RowOffset] = []
 
     def take(frame: DataFrame, number: int) -> None:
-        seen.extend(places(frame))
+        seen.extend(row_offsets(frame))
 
     query = (
         spark.readStream.format("seeklog")
@@ -180,16 +180,16 @@ def test_gaps_declared_by_archive_are_not_a_loss(spark: SparkSession, tmp_path: 
     with seeklog.open(archive, read_only=True) as cold:
         there = [record.offset for record in cold.log("orders", 0).scan()]
     assert len(there) == there[-1] + 1 - len(missing)
-    assert [place.offset for place in places(load(spark, archive, subscribe="orders", splitBytes=2_000))] == there
+    assert [place.offset for place in row_offsets(load(spark, archive, subscribe="orders", splitBytes=2_000))] == there
     inside = f'{{"orders": {{"0": {missing[1]}}}}}'
     late = load(spark, archive, subscribe="orders", startingOffsets=inside)
-    assert [place.offset for place in places(late)] == [offset for offset in there if offset >= missing.stop]
+    assert [place.offset for place in row_offsets(late)] == [offset for offset in there if offset >= missing.stop]
     seen: list[int] = []
     query = (
         spark.readStream.format("seeklog")
         .options(path=str(archive), subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=400)
         .load()
-        .writeStream.foreachBatch(lambda frame, _: seen.extend(place.offset for place in places(frame)))
+        .writeStream.foreachBatch(lambda frame, _: seen.extend(place.offset for place in row_offsets(frame)))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

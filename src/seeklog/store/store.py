@@ -150,7 +150,7 @@ class Store:
     def create_topic(
         self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
     ) -> TopicDescription:
-        """Create a topic. It is complete and durable on return; after an error it does not exist.
+        """Create a topic, completely and durably or not at all.
 
         `config` maps Kafka's setting names, with dots or underscores, to values. Settings left out are the store's.
         """
@@ -440,10 +440,10 @@ class Store:
 
         Another call copies the segments sealed since. Segments stay in the archive after retention deletes them here.
         Nothing in the archive is overwritten. Each copy is read back and compared by CRC, or with `verify="size"` by
-        size alone. Raises `ArchiveMismatch` if the archive holds other bytes than this store, and `CorruptionError` if
-        files named in its manifest are missing; `repair=True` copies those again. Raises also if offsets were deleted
-        here before they were archived; `allow_gaps=True` records them in the archive as missing, and its readers skip
-        them. `progress` is called with the bytes copied so far and the total.
+        size alone. Raises `ArchiveMismatch` if the archive holds other bytes than this store, or if offsets were
+        deleted here before they were archived; `allow_gaps=True` records these in the archive as missing, and its
+        readers skip them. Raises `CorruptionError` if files named in the archive's manifest are missing; `repair=True`
+        copies them again. `progress` is called with the bytes copied so far and the total.
         """
         # Imported on use: it would add milliseconds to `import seeklog`.
         # Loaded when it is used: it would cost every import some milliseconds.

@@ -300,7 +300,7 @@ class Topics:
         layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
-        """Create a topic. It is complete on return; after an error it does not exist."""
+        """Create a topic, completely or not at all."""
         names.check_topic_name(name)
         _check_count(partitions)
         made = Topic(
