@@ -229,6 +229,21 @@ def test_log_without_room_for_seal_is_closed_instead_of_returned(tmp_path: Path)
         assert next_log.recovery.rebuilt_indexes
 
 
+def test_log_is_closed_cleanly_if_its_note_cannot_be_written(tmp_path: Path) -> None:
+    class FailingNotes(QuickFiles):
+        def unlock(self, handle: int, note: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = open_log(tmp_path, files=FailingNotes(), background=False)
+    log.append(value(0))
+    log.give_back()
+
+    assert not log.borrow()
+    with open_log(tmp_path) as next_log:
+        assert offsets(next_log.scan()) == [0]
+        assert next_log.recovery.clean
+
+
 def test_append_of_another_writer_stays_above_manual_watermark(tmp_path: Path) -> None:
     first = returned(open_log(tmp_path, background=False, high_watermark="manual"))
     second = open_log(tmp_path, background=False, high_watermark="manual")

@@ -44,9 +44,16 @@ class WriterLock:
             raise
 
     def give_back(self, *, base_offset: int, size: int) -> None:
-        """Release the lock, and leave a note of the last segment for the next holder."""
+        """Release the lock, and leave a note of the last segment for the next holder.
+
+        If the note cannot be written, raises `OSError` and keeps the lock.
+        """
         self.is_given_back = True
-        self._lock.release(f"{base_offset} {size}")
+        try:
+            self._lock.release(f"{base_offset} {size}")
+        except OSError:
+            self.is_given_back = False
+            raise
 
     def retake(self) -> Note | Literal["own"] | None:
         """Acquire the lock again. Return the last holder's note, "own" if nobody held it in between, or None.

@@ -222,13 +222,22 @@ class Partition:
                 # No append may come between the sync and the note.
                 self.gate.close("was returned and may be written by another process; borrow it first")
             self._sync(checkpoints=False)
-            if not self.unsealed.rolled:
-                active = self.unsealed.active
-                self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
+            # Without room for a seal, the next writer could not know that it is missing.
+            if not self.unsealed.rolled and self._release_with_note():
                 return
             self.gate.refusal = None
-        # The disk had no room for a seal. Another writer could not know that it is missing.
         self.close()
+
+    def _release_with_note(self) -> bool:
+        """Release the lock with a note for the next writer; False if the note cannot be written."""
+        active = self.unsealed.active
+        try:
+            self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
+        except OSError as error:
+            # The records are durable already, so the caller's change has succeeded. Only the next open takes longer.
+            logger.warning("%s: closed, because its lock file cannot be written: %s", self.directory, error)
+            return False
+        return True
 
     def borrow(self) -> bool:
         """Write a returned log again, after records appended by other writers. Raises `LogLocked` while another has it.
