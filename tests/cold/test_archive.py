@@ -26,7 +26,7 @@ from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
 from log.workbench import START_MS, segment_bases, value_of
 from seeklog import Store, TopicPartition, names
-from seeklog.errors import ArchiveMismatch, NotAccessible, TopicNotFound, UsageError
+from seeklog.errors import ArchiveMismatch, GroupNotFound, NotAccessible, TopicNotFound, UsageError
 from seeklog.files.depot import open_depot
 from seeklog.files.readahead import FIRST_BYTES
 from seeklog.log.check.inspection import inspect_partition
@@ -106,6 +106,15 @@ def test_archive_of_archive_is_identical(store: Store, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "first", read_only=True) as cold:
         cold.archive(tmp_path / "second")
     assert snapshot(tmp_path / "second") == snapshot(tmp_path / "first")
+
+
+def test_archive_without_a_sealed_group_segment_has_no_groups(store: Store, tmp_path: Path) -> None:
+    store.commit_offsets("g", {TopicPartition("orders", 0): 1})
+    store.archive(tmp_path / "archive", topics=["orders", names.CONSUMER_OFFSETS])
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        assert cold.groups() == []
+        with pytest.raises(GroupNotFound):
+            cold.lag("g")
 
 
 def test_inspection_of_archive_finds_no_damage(store: Store, tmp_path: Path) -> None:

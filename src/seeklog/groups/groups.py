@@ -221,7 +221,7 @@ class Groups:
 
     def look(self, name: str) -> Group | None:
         """Return a group, or None if it does not exist."""
-        if not self._topics.has(CONSUMER_OFFSETS):
+        if not self._has_offsets():
             return None
         with self._reading(self.partition_of(name)) as offsets:
             group = offsets.groups.get(name)
@@ -238,6 +238,10 @@ class Groups:
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(there[:8]) or 'none yet'}"
             raise GroupNotFound(f"there is no group {name!r} in {self._topics.root}; {hint}")
         return group
+
+    def _has_offsets(self) -> bool:
+        # An archive names the topic even before one of its segments is archived; then it has no partition.
+        return self._topics.has(CONSUMER_OFFSETS) and self._topics.find(CONSUMER_OFFSETS).partition_count > 0
 
     def partition_of(self, name: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` with a group's records."""
