@@ -1,7 +1,7 @@
 """Child processes of the fault suites: forked here, or started as `python children.py …` under strace.
 
-A child reports by lines on a pipe: the end of the log after each acknowledged append, or the name of the
-error that it met. The parent, strace or the child's own door to the disk may kill it at any moment.
+A child reports in lines on a pipe: the log end offset after each acknowledged append, or the name of an error. The
+parent, strace, or the child's own `Files` may kill it at any moment.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from seeklog.files import Files
 
 STRACE: Final = shutil.which("strace")
-MANY: Final = 10**5  # appends: more than any child lives to make
-LARGE: Final = 300  # records in a log that is read whole after each kill
-PATIENCE_SECONDS: Final = 30.0  # a child that says nothing for so long is stuck
+MANY: Final = 10**5  # appends, more than any child makes before it is killed
+LARGE: Final = 300  # records in a log that is read completely after each kill
+PATIENCE_SECONDS: Final = 30.0  # a child that reports nothing for this long is stuck
 
 
 class Child:
@@ -46,7 +46,7 @@ class Child:
         if self.pid:
             os.close(writer)
             return
-        # Nothing of the parent may run here: no fixture, no exit handler.
+        # No fixture or exit handler of the parent may run here.
         status = 1
         try:
             os.close(self._reader)
@@ -58,19 +58,19 @@ class Child:
             os._exit(status)
 
     def line(self) -> str:
-        """Return the next line that the child reported; an empty one at the end."""
+        """Return the next line that the child reported, or an empty one at the end."""
         while b"\n" not in self._lines:
             ready, _, _ = select.select([self._reader], [], [], PATIENCE_SECONDS)
             assert ready, f"child {self.pid} has said nothing for {PATIENCE_SECONDS} seconds"
             chunk = os.read(self._reader, 1 << 16)
             if not chunk:
-                return ""  # what is left was torn by a kill in the middle of a line: it was not reported
+                return ""  # a line torn by a kill was not reported
             self._lines += chunk
         line, _, self._lines = self._lines.partition(b"\n")
         return line.decode()
 
     def wait_for_line(self) -> None:
-        """Wait until there is something to read, and leave it there."""
+        """Wait until there is something to read."""
         if not self._lines:
             select.select([self._reader], [], [], PATIENCE_SECONDS)
 
@@ -89,12 +89,12 @@ class Child:
 
 
 def value_at(offset: int) -> bytes:
-    """Return the value that belongs at an offset: different for each, up to 1,700 bytes."""
+    """Return the value of an offset: different for each, up to 1,700 bytes."""
     return f"{offset:08d} ".encode() * (1 + offset * 7 % 190)
 
 
 def kill_config(flush: str) -> LogConfig:
-    # Rolls every few dozen records and indexes every few, so that kills meet both.
+    # Rolls every few dozen records and adds an index entry every few, so that kills hit both.
     return LogConfig.from_mapping(
         {
             "flush": flush,
@@ -109,9 +109,9 @@ def kill_config(flush: str) -> LogConfig:
 def append_and_report(
     path: Path | str, flush: str, report: Callable[[str], None], *, count: int, files: Files | None = None
 ) -> None:
-    """Append until the log holds `count` records and report its end after each acknowledgement.
+    """Append until the log has `count` records and report its end after each acknowledgement.
 
-    A full disk is reported and tried again, three times at most; a log that failed is reported and left.
+    On a full disk report it and retry at most three times; report a failed log and stop.
     """
     patience = 3
     try:
@@ -132,7 +132,7 @@ def append_and_report(
 
 
 def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[str], None], *, count: int) -> None:
-    """Append through the buffering writer; a record is acknowledged when its future is done."""
+    """Append with the buffering writer; a record is acknowledged when its future is done."""
     with Log(path, config=kill_config(flush)) as log:
         first = log.log_end_offset
         report(f"open {first}")
@@ -143,12 +143,12 @@ def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[
 
 
 def acknowledged_end(lines: list[str]) -> int:
-    """Return the end of the log that was reported last."""
+    """Return the last reported end of the log."""
     return max((int(line.split()[-1]) for line in lines if line.split()[-1].isdigit()), default=0)
 
 
 def survivors_violation(path: Path, flush: str, *, acknowledged: int, under_way: int = 1) -> str:
-    """Open the log as its next writer would, and say what is wrong. So many appends may have been under way."""
+    """Open the log as the next writer and return what is wrong, given the number of appends in flight."""
     with Log(path, config=kill_config(flush)) as log:
         values = [record.value for record in read_everything(log)]
         if len(values) != log.log_end_offset:
@@ -161,14 +161,14 @@ def survivors_violation(path: Path, flush: str, *, acknowledged: int, under_way:
 
 
 def kill_at_any_moment(path: Path, flush: str, chance: random.Random, *, by_writer: bool) -> str:
-    """Kill a child that appends for ever, and say what is wrong with the log that it left and others before it.
+    """Kill a child that appends for ever, and return what is wrong with its log.
 
-    A log that has been killed often enough makes way for a new one, so that reading it all stays quick.
+    After a number of kills a new log is used, so that reading all of it stays fast.
     """
     append = append_by_writer_and_report if by_writer else append_and_report
     child = Child(lambda report: append(path, flush, report, count=MANY))
     lines = [child.line() for _ in range(chance.randrange(60))]
-    # A random moment, up to a few appends long: there is no condition to wait on.
+    # A random delay of up to a few appends: there is no condition to wait for.
     time.sleep(chance.random() * 0.002)
     child.kill()
     lines += child.rest()
@@ -206,13 +206,13 @@ def run_under_strace(injection: str, path: Path, flush: str, *, count: int) -> t
         timeout=PATIENCE_SECONDS,
     )
     assert "Traceback" not in result.stderr, result.stderr
-    # A line that a kill has torn was not reported.
+    # A line torn by a kill was not reported.
     lines = [line.strip() for line in result.stdout.splitlines(keepends=True) if line.endswith("\n")]
     return result.returncode, lines
 
 
 class KillingFiles(OsFiles):
-    """The real disk, on which the process is killed just before its nth change, or just after it."""
+    """The real disk, which kills the process just before or just after its nth change."""
 
     def __init__(self, *, kill_at: int, is_before: bool) -> None:
         self._kill_at = kill_at

@@ -1,4 +1,4 @@
-"""Logs whose clock goes wrong: back, ahead by years, or nowhere. What is asked by time must not depend on it."""
+"""Logs whose clock is wrong: it goes back, is years ahead, or stands still. Reads by time must not depend on it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 DAY_MS: Final = 24 * 3600 * 1000
 YEAR_MS: Final = 365 * DAY_MS
 FAKETIME: Final = shutil.which("faketime")
-# Where a clock may go in one step.
+# The steps of a clock.
 JUMPS: Final = (0, 0, 0, 1, 40, 3000, DAY_MS, 10 * YEAR_MS, -1, -3000, -DAY_MS, -10 * YEAR_MS)
 
 
 def run_with_jumping_clock(seed: int) -> Iterator[str]:
-    """Append, roll, retain and reopen while the clock jumps; yield what is wrong."""
+    """Append, roll, apply retention, and reopen while the clock jumps; yield what is wrong."""
     chance = random.Random(seed)
     clock, sim = FakeClock(START_MS), SimFiles(NEW_DISK)
     stamped = chance.choice(("CreateTime", "LogAppendTime"))
@@ -70,7 +70,7 @@ def run_with_jumping_clock(seed: int) -> Iterator[str]:
 
 
 def differences(log: Log) -> Iterator[str]:
-    """Seek by time, and hold what is found against a search through all records."""
+    """Seek by time, and compare the result with a search through all records."""
     records = list(read_everything(log))
     times = {record.timestamp_ms or 0 for record in records}
     asked = {time + change for time in times for change in (-1, 0, 1)} | {0, 1, START_MS, START_MS + 20 * YEAR_MS}
@@ -81,12 +81,12 @@ def differences(log: Log) -> Iterator[str]:
 
 
 def first_at(records: Sequence[Record], time_ms: int) -> int | None:
-    """Return the first offset that is stamped so or later."""
+    """Return the first offset with this timestamp or a later one."""
     return next((record.offset for record in records if (record.timestamp_ms or 0) >= time_ms), None)
 
 
 def outlived(log: Log, clock: FakeClock, retention_ms: int) -> Iterator[str]:
-    """Let the log go on under a clock that is right: what it holds from before goes in time, whatever its stamps."""
+    """Continue with a correct clock: older records expire in time, whatever their timestamps."""
     clock.advance(START_MS + 100 * DAY_MS - clock.now_ms())
     end = log.log_end_offset
     while (
@@ -102,7 +102,7 @@ def outlived(log: Log, clock: FakeClock, retention_ms: int) -> Iterator[str]:
 
 
 def unsorted_indexes(files: dict[str, bytes]) -> Iterator[str]:
-    """Say which time indexes go back, in time or offset."""
+    """Return the time indexes that are not in order of time or offset."""
     for name, data in files.items():
         if name.endswith(names.TIME_INDEX):
             entries = list(struct.iter_unpack(">qi", data[: len(data) // 12 * 12]))
@@ -110,7 +110,7 @@ def unsorted_indexes(files: dict[str, bytes]) -> Iterator[str]:
                 yield f"{name} is not monotone: {entries}"
 
 
-# Real processes, each with a clock of its own.
+# Real processes with different clocks.
 
 DATES: Final = (
     "1999-12-31 23:59:59",
@@ -122,10 +122,10 @@ DATES: Final = (
 
 
 def run_under_faketime(path: Path, chance: random.Random) -> Iterator[str]:
-    """Let processes append under clocks that are years apart, then ask and retain under this one."""
+    """Append in processes with clocks that are years apart, then read and apply retention with this one."""
     assert FAKETIME is not None
     tests = str(Path(__file__).resolve().parents[1])
-    # Only the time of day is wrong: what measures intervals is not.
+    # Only the time of day is wrong, not the clock for intervals.
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([tests, *sys.path]),
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -1,15 +1,15 @@
-"""Harm that is done to the files of something, and the judgement on each damaged copy.
+"""Damage to files, and the verdict on each damaged copy.
 
-A `Victim` is a disk with a log, a store or an archive on it, and what is asked of it. A copy of the disk is damaged
-and opened, and one of these came of it:
+A `Victim` is a disk with a log, a store, or an archive, and the reads of it. A copy of the disk is damaged and opened,
+with one of these verdicts:
 
     same       every answer is that of the undamaged disk
     error      a declared error, and no file has changed
-    cut        the end of the log is gone as it lawfully may: above the recovery point, kept aside and reported
-    behind     readers see less because the published watermark is damaged; that is warned of, and a writer mends it
-    believed   in a broker's directory: a text of Kafka's, or where a batch says it stands, which no checksum covers
-    SILENT     another answer, and no error
-    CHANGED    an error, or a look, after which files are not what they were
+    cut        the end of the log above the recovery point was cut, quarantined, and reported
+    behind     readers see less because the published watermark is damaged; they warn, and a writer publishes it again
+    believed   in a broker's directory: one of Kafka's text files, or the base offset of a batch, without a checksum
+    SILENT     another answer without an error
+    CHANGED    files have changed after an error or a read
     UNDECLARED an exception that is not seeklog's
     UNNAMED    an error that does not say which file is damaged
 
@@ -36,7 +36,7 @@ Opened = TypeVar("Opened")
 Found = TypeVar("Found")
 
 BROKEN: Final = frozenset({"SILENT", "CHANGED", "UNDECLARED", "UNNAMED"})
-# What an open for writing may replace although a read is refused later: all of it follows from the logs.
+# Files that an open for writing may replace even if a read fails later, because they are derived from the logs.
 _REPLACEABLE: Final = (
     names.OFFSET_INDEX,
     names.TIME_INDEX,
@@ -51,7 +51,7 @@ _REPLACEABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one damaged copy."""
+    """The verdict on one damaged copy."""
 
     kind: str
     what: str = ""
@@ -63,7 +63,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What was done to a victim, and what came of it."""
+    """The damage to a victim, and the state after it."""
 
     path: str
     """The file that was damaged."""
@@ -76,7 +76,7 @@ class Harm:
 
 
 class Victim(Protocol, Generic[Opened, Found]):
-    """Something on a disk that can be opened and asked."""
+    """A log, store, or archive that can be opened and read."""
 
     name: str
     disk: Disk
@@ -90,17 +90,17 @@ class Victim(Protocol, Generic[Opened, Found]):
     def ask(self, opened: Opened, *, expected: Found | None) -> Found: ...
 
     def changes(self, before: Disk, after: Disk, *, path: str, was_opened: bool) -> str:
-        """Say which file has changed that must not where something is refused."""
+        """Return a file that has changed although an error was raised."""
         ...
 
     def verdict(self, found: Found, harm: Harm) -> Verdict:
-        """Say what other answers than the expected ones are worth: they may be lawful."""
+        """Return the verdict on answers that differ from the expected ones."""
         ...
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of many."""
+    """The verdicts on many copies."""
 
     counts: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Tally:
 
 
 def judge(victim: Victim[Any, Any], damaged: Disk, *, path: str, read_only: bool) -> Verdict:
-    """Open a damaged copy and ask it everything. `path` is the file that was damaged."""
+    """Open a damaged copy and read everything. `path` is the damaged file."""
     expected = victim.expected(read_only=read_only)
     sim = SimFiles(damaged)
     is_open = False
@@ -128,7 +128,7 @@ def judge(victim: Victim[Any, Any], damaged: Disk, *, path: str, read_only: bool
         if path.endswith(names.LOG) and path not in said:
             return Verdict("UNNAMED", said)
         return Verdict("error", said)
-    except Exception as error:  # whatever it is, it is not declared
+    except Exception as error:  # any other exception is undeclared
         return Verdict("UNDECLARED", f"{type(error).__name__}: {error}")
     if read_only and sim.pending:
         return Verdict("CHANGED", f"by a look: {sim.pending[0]}")
@@ -138,7 +138,7 @@ def judge(victim: Victim[Any, Any], damaged: Disk, *, path: str, read_only: bool
 
 
 def changes(before: Disk, after: Disk, *, was_opened: bool) -> str:
-    """Say how files differ that must not. Locks are nobody's promise, and may come."""
+    """Return how files differ that must not. Lock files may appear."""
     for path, data in before.files.items():
         if path.endswith(names.LOCK) or (was_opened and path.endswith(_REPLACEABLE)):
             continue
@@ -152,7 +152,7 @@ def changes(before: Disk, after: Disk, *, was_opened: bool) -> str:
 
 
 def difference(found: Any, expected: Any) -> str:
-    """Say in which fields two answers differ."""
+    """Return the fields in which two answers differ."""
     said = [
         f"{name} is {getattr(found, name)!r:.160}, not {getattr(expected, name)!r:.160}"
         for name in getattr(expected, "__dataclass_fields__", ())
@@ -163,7 +163,7 @@ def difference(found: Any, expected: Any) -> str:
 
 @contextlib.contextmanager
 def warnings_heard() -> Iterator[list[str]]:
-    """Collect what seeklog warns of, and keep it from the terminal: damage is warned of thousands of times."""
+    """Collect seeklog's warnings, of which there are thousands, instead of printing them."""
     heard: list[str] = []
 
     class Ear(logging.Handler):

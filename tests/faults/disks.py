@@ -1,4 +1,4 @@
-"""Small logs on a simulated disk, and the questions that are asked of each damaged copy."""
+"""Small logs on a simulated disk, and the reads of each damaged copy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from seeklog.files import Files
 
-# Three records of about 100 bytes to a segment, and an index entry for each batch but the first.
+# Three records of about 100 bytes per segment, and an index entry for each batch except the first.
 CONFIG: Final = LogConfig(flush="os", segment_bytes=400, index_interval_bytes=50, retention_ms=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Everything a caller can learn from a log without writing to it."""
+    """Everything a caller can read from a log."""
 
     log_start_offset: int
     log_end_offset: int
@@ -60,11 +60,11 @@ class Answers:
         return [content.timestamp_ms + later for _, content in self.records for later in (0, 1)]
 
     def visible_to(self, high_watermark: int) -> Answers:
-        """Return what the same log answers where readers see less of it."""
+        """Return the answers of the same log with a lower high watermark."""
         return replace(self, high_watermark=high_watermark).ended_at(self.log_end_offset)
 
     def ended_at(self, end: int) -> Answers:
-        """Return what a log answers that ends earlier, in all that follows from its records."""
+        """Return the answers of a shorter log, as far as they follow from its records."""
         records = tuple(each for each in self.records if each[0] < end)
         watermark = min(self.high_watermark, end)
         visible = [each for each in records if each[0] < watermark]
@@ -85,7 +85,7 @@ class Answers:
 
 
 def ask(log: Log, *, expected: Answers | None = None) -> Answers:
-    """Ask a log everything. Times, keys and offsets to seek are those of the undamaged log, if given."""
+    """Read everything from a log. Times, keys, and offsets to seek are those of the undamaged log, if given."""
     records = tuple((record.offset, Content.of(record)) for record in read_everything(log))
     sought = expected.records if expected is not None else records
     by_offset = []
@@ -116,13 +116,13 @@ def ask(log: Log, *, expected: Answers | None = None) -> Answers:
 
 
 def ask_disk(disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expected: Answers | None = None) -> Answers:
-    """Open a copy of a disk and ask it everything."""
+    """Open a copy of a disk and read everything."""
     with open_on(SimFiles(disk), config=config, read_only=read_only) as log:
         return ask(log, expected=expected)
 
 
 def make_disk(fill: Callable[[Log, FakeClock], object], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK) -> Disk:
-    """Return the disk of a log that `fill` wrote and that was closed cleanly."""
+    """Return the disk of a log that was filled by `fill` and closed cleanly."""
     sim = SimFiles(start)
     clock = FakeClock()
     with Log(PATH, config=config, files=sim, clock=clock, background=False) as log:
@@ -133,7 +133,7 @@ def make_disk(fill: Callable[[Log, FakeClock], object], *, config: LogConfig = C
 def make_unclean_disk(
     fill: Callable[[Log, FakeClock], object], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
 ) -> Disk:
-    """Return the disk of a log that `fill` wrote and whose process was then killed."""
+    """Return the disk of a log that was filled by `fill` and whose process was then killed."""
     sim = SimFiles(start)
     clock = FakeClock(START_MS + 1_000_000)
     log = Log(PATH, config=config, files=sim, clock=clock, background=False)
@@ -143,12 +143,12 @@ def make_unclean_disk(
 
 
 def without_lock(disk: Disk) -> Disk:
-    """Leave out the lock file: its content is nobody's promise."""
+    """Return the disk without its lock file, whose content does not matter."""
     return Disk(disk.directories, {path: data for path, data in disk.files.items() if path != in_log(names.LOCK)})
 
 
 def fill_three_segments(log: Log, clock: FakeClock) -> None:
-    """Append nine records with keys, headers and growing times, in batches of one and two."""
+    """Append nine records with keys, headers, and increasing timestamps, in batches of one and two."""
     for number in range(6):
         clock.advance(10)
         records = [
@@ -169,17 +169,17 @@ def in_log(name: str) -> str:
 
 
 def files_with(disk: Disk, *suffixes: str) -> list[str]:
-    """Return the paths of the log's files that end so, in the order of their names."""
+    """Return the paths of the log's files with this suffix, in order."""
     return sorted(path for path in disk.files if path.endswith(suffixes))
 
 
 def evidence(disk: Disk) -> dict[str, bytes]:
-    """Return what recovery kept aside, by file name."""
+    """Return the bytes quarantined by recovery, by file name."""
     return {posixpath.basename(path): disk.files[path] for path in files_with(disk, names.TORN)}
 
 
 def open_on(files: Files, *, config: LogConfig = CONFIG, read_only: bool = False) -> Any:
-    """Open the log on any disk, to write or to read from."""
+    """Open the log on any disk, for writing or for reading."""
     return open_reader(files, config) if read_only else open_log(files, config)
 
 

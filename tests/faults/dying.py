@@ -1,7 +1,7 @@
-"""Works in processes of their own, on real files: killed around any change, at any moment, or inside a system call.
+"""Workloads in child processes on real files, killed around any change, at any moment, or inside a system call.
 
-A child tells what it has promised on a pipe, a line at a time: before each of its changes, or just before it dies by
-its own hand. The parent judges what is left by the last whole line, whatever has become of the child.
+A child reports its promises on a pipe, in one line before each of its changes or before it kills itself. The parent
+judges the files by the last complete line.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from faults.works import Work
 
 SEED: Final = 1
-# Every system call by which the door changes a file; openat makes one, or only opens it.
+# Every system call with which `OsFiles` changes a file; openat may create one.
 UNDONE: Final = ("is not recovered", "an interrupted transaction is not finished")
 SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "renameat", "unlinkat", "mkdir", "openat")
 
 
 class Dying(Watch):
-    """Ends the process just before its nth change, or just after it; its last words are what was promised."""
+    """Ends the process just before or just after its nth change, after reporting the promises."""
 
     def __init__(self, *, at: int, is_before: bool) -> None:
         self.at = at
@@ -63,7 +63,7 @@ class Dying(Watch):
 
 
 class Telling(Watch):
-    """Tells what is promised before each change."""
+    """Reports the promises before each change."""
 
     def __init__(self) -> None:
         self.tell: Callable[[], None] = lambda: None
@@ -74,7 +74,7 @@ class Telling(Watch):
 
 @dataclass(slots=True)
 class Ending:
-    """What became of a child."""
+    """The end of a child."""
 
     exit_code: int
     said: str = ""
@@ -89,10 +89,10 @@ class Ending:
 
 
 class Hearing(logging.Filter):
-    """Hides the warnings of thousands of recoveries, and notes two: a failed recovery and an unfinished transaction.
+    """Hides the warnings of thousands of recoveries, and records two: a failed recovery and an unfinished transaction.
 
-    A reader of a log that a killed process left gets this warning and reads the log as it is. The next open of
-    the store for writing finishes an interrupted transaction.
+    A reader of a killed process's log gets this warning and reads the log unchanged. The next open of the store for
+    writing finishes the transaction.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Hearing(logging.Filter):
 def perform(
     work: Work, root: Path, watch: Dying | Telling, report: Callable[[str], None], go: Callable[[], None]
 ) -> None:
-    """Do the work in this process and report how it ended."""
+    """Run the workload in this process and report how it ended."""
     hearing = Hearing()
     logging.getLogger("seeklog").addFilter(hearing)
     on = work.begin(partial(RealDisk, root=root, watch=watch), SEED)
@@ -126,12 +126,12 @@ def perform(
         said = f"wrong {type(error).__name__}: {error}"
     watch.tell()
     report(said.replace("\n", " | "))
-    # Nothing is tidied up: a process that ends leaves its files as they are.
+    # No cleanup: the files stay as they are at the end of the process.
     os._exit(0)
 
 
 def after_the_error(on: object, error: SeeklogError) -> str:
-    """Try to append to a log that has failed, which it must refuse; say what was wrong."""
+    """Try to append to a failed log, which must refuse; return what was wrong."""
     log = getattr(on, "_log", None)
     if log is None or not isinstance(error, LogFailed):
         return ""
@@ -149,9 +149,9 @@ def after_the_error(on: object, error: SeeklogError) -> str:
 def run_child(
     work: Work, root: Path, watch: Dying | Telling, *, until: Callable[[Child], None] = lambda child: None
 ) -> Ending:
-    """Do a work in a child; `until` may do something to it."""
+    """Run a workload in a child; `until` may act on it."""
     gc.collect()
-    gc.freeze()  # what is there is shared with the children, not looked through by each; garbage would stay for ever
+    gc.freeze()  # children share existing objects, which their collectors skip; collect garbage before
     child = Child(lambda report: perform(work, root, watch, report, lambda: None))
     until(child)
     lines = child.rest()
@@ -170,13 +170,13 @@ def _ending_of(lines: list[str], exit_code: int) -> Ending:
 
 
 class Judge:
-    """Judges what children have left. A disk and a promise that it has judged before it does not look at again."""
+    """Judges the files of children, each combination of disk and promise once."""
 
     def __init__(self) -> None:
         self._judged: dict[tuple[str, bytes], list[str]] = {}
 
     def violations(self, work: Work, ending: Ending, root: Path) -> list[str]:
-        """Say what is wrong with the end of a child and with what it left, and clear that away."""
+        """Return what is wrong with the end of a child and with its files, and remove them."""
         disk = without_owners(take_disk(root))
         shutil.rmtree(root)
         key = ending.promise, disk.digest()
@@ -191,19 +191,19 @@ class Judge:
 
 
 def without_owners(disk: Disk) -> Disk:
-    """Leave out who held the locks: the same disk has another owner in each run."""
+    """Return the disk without the owners of locks, which differ in each run."""
     for path in [path for path in disk.files if os.path.basename(path) == names.LOCK]:
         disk = disk.with_file(path, b"")
     return disk
 
 
 def kill_around_change(work: Work, root: Path, number: int, *, is_before: bool) -> Ending:
-    """Let a child do a work and die at its nth change."""
+    """Run a workload in a child that dies at its nth change."""
     return run_child(work, root, Dying(at=number, is_before=is_before))
 
 
 def count_changes(work: Work, root: Path) -> int:
-    """Return how many changes a work makes."""
+    """Return the number of changes of a workload."""
     watch = Dying(at=0, is_before=True)
     counted = 0
 
@@ -227,7 +227,7 @@ def count_changes(work: Work, root: Path) -> int:
 
 @dataclass(slots=True)
 class Traced:
-    """What a child that strace held has reported, and what strace has to say."""
+    """The report of a child under strace, and the output of strace."""
 
     exit_code: int
     lines: list[str]
@@ -242,7 +242,7 @@ def trace_child(
     inject: str = "",
     trace: str = "",
 ) -> Traced:
-    """Run `act(report, go)` in a child that strace holds once it calls `go`, which it does after its first report."""
+    """Run `act(report, go)` in a child that strace attaches to when it calls `go`, after its first report."""
     assert STRACE is not None
     gc.collect()
     gc.freeze()
@@ -268,7 +268,7 @@ def trace_child(
 
 
 def run_traced(work: Work, root: Path, *, inject: str = "", trace: str = "") -> Ending:
-    """Do a work in a child that strace holds from its first change on, and injects something into."""
+    """Run a workload in a child under strace from its first change on, with a fault injected."""
     traced = trace_child(
         lambda report, go: perform(work, root, Telling(), report, go),
         root.with_name(f"{root.name}.strace"),
@@ -290,7 +290,7 @@ _CALL: Final = re.compile(r"^(\d+) +(\w+)\(")
 
 
 def count_system_calls(work: Work, root: Path, calls: tuple[str, ...] = SYSTEM_CALLS) -> dict[str, int]:
-    """Return how often each of the calls is made, by the thread that makes it most often."""
+    """Return the number of each call in the thread that makes it most often."""
     ending = run_traced(work, root, trace=",".join(calls))
     assert ending.said == "done", ending.said
     shutil.rmtree(root)

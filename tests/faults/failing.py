@@ -1,6 +1,6 @@
 """Workloads whose disk fails: in a system call of a real process, or in a call to a simulated disk.
 
-Whatever fails, the caller gets a seeklog error, records that had returned before exist, and no change is half done.
+For any failure the caller gets a seeklog error, acknowledged records exist, and no change is half done.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 SYNCS: Final = frozenset({"sync", "sync_directory"})
 SYNC_CALLS: Final = ("fdatasync", "fsync")
-# So many calls after a failure what is there is judged: what came of it shows soon, and a clean close would hide it.
+# The disk is judged this many calls after a failure: its effects show soon, and a clean close would hide them.
 CALLS_JUDGED: Final = 4
 
 
 def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number: int, error: str) -> list[str]:
-    """Let the nth such call of a real process fail, and say what is wrong with it and with what it left."""
+    """Make the nth such call of a real process fail, and return what is wrong with its end and its files."""
     ending = run_traced(work, root, inject=f"{call}:error={error}:when={number}")
     said = judge.violations(work, ending, root)
     if not ending.injected:
         said.append("nothing failed")
     elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done":
-        # An unsynced side file is rebuilt, or its content is known otherwise, which the judge has checked.
+        # An unsynced side file is rebuilt, or its content follows from other files, as the judge has checked.
         said.append(f"{ending.injected[0]} was not reported")
     return said
 
 
 @contextlib.contextmanager
 def hearing() -> Iterator[Hearing]:
-    """Listen to what is logged; nobody else hears it."""
+    """Collect log messages without printing them."""
     heard = Hearing()
     logger = logging.getLogger("seeklog")
     logger.addFilter(heard)
@@ -60,7 +60,7 @@ def hearing() -> Iterator[Hearing]:
 
 @dataclass(slots=True)
 class _Life(FaultyFiles):
-    """The disk as one process has it. What one that died had open is not what the next has under the same number."""
+    """The disk of one process, whose handles mean nothing to the next process."""
 
     plan: FaultyFiles = field(kw_only=True)
 
@@ -70,7 +70,7 @@ class _Life(FaultyFiles):
 
 @dataclass(slots=True)
 class Failing:
-    """One run of a work on a simulated disk that fails at the nth call of some methods."""
+    """One run of a workload on a simulated disk that fails at the nth call of some methods."""
 
     work: Work
     faulty: FaultyFiles
@@ -82,9 +82,9 @@ class Failing:
     calls_judged: set[int] = field(default_factory=set)
 
     def run(self) -> None:
-        """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss.
+        """Run the workload and judge the disk: at once, after a power loss, and after a recovery and a power loss.
 
-        Where it goes on after the failure, what a crash would leave is judged between its next calls, too.
+        If it continues after the failure, crash states between its next calls are judged too.
         """
         with hearing() as heard:
             self._run(heard)
@@ -106,7 +106,7 @@ class Failing:
         if not self.faulty.failures:
             return
         is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
-        # A process that dies before the call is over tells nobody.
+        # A process that dies during the call reports nothing.
         has_died = self._deaths() > self.deaths_before
         if is_of_records and not self.is_reported and not has_died:
             self.said.append("the failure was not reported")
@@ -130,7 +130,7 @@ class Failing:
     def _judge_crashes(self, when: str) -> None:
         sim, promise = self.on.sim, self.work.promise_of(self.on)
         self._judge(f"{when}process crash", promise, sim.disk(), is_power_loss=False)
-        # The pages of a failed sync are lost in this one, though they read back fine in the other.
+        # The pages of a failed sync are lost in this disk, though they can be read in the other.
         self._judge(f"{when}power loss", promise, sim.durable_disk(), is_power_loss=True)
 
     def _is_counted(self) -> bool:
@@ -142,7 +142,7 @@ class Failing:
         return getattr(self.on, "deaths", 0)
 
     def _reopen_here(self, on: Recorder, sim: SimFiles) -> None:
-        """Open the log on the same machine, where the lost pages still read back: recovery must write them again."""
+        """Open the log on the same machine, where the lost pages can still be read: recovery must write them again."""
         sim.process_crash()
         try:
             open_log(sim, on.config, now_ms=on.clock.now_ms()).close()
@@ -164,7 +164,7 @@ class Failing:
 
 
 def count_calls(work: Work, methods: frozenset[str]) -> int:
-    """Return how many calls of these methods a work makes while it is observed."""
+    """Return the number of calls of these methods while a workload is observed."""
     failing = Failing(work, FaultyFiles(SimFiles(), methods=methods))
     failing.run()
     assert not failing.said, failing.said
@@ -174,7 +174,7 @@ def count_calls(work: Work, methods: frozenset[str]) -> int:
 def fail_simulated(
     work: Work, number: int, *, methods: frozenset[str], error: int = errno.EIO, prefix: int = 0, lasting: bool = False
 ) -> list[str]:
-    """Let the nth call fail on a simulated disk, and say what is wrong."""
+    """Make the nth call fail on a simulated disk, and return what is wrong."""
     faulty = FaultyFiles(SimFiles(), methods=methods, fail_at=number, error=error, prefix=prefix, lasting=lasting)
     failing = Failing(work, faulty)
     failing.run()

@@ -1,4 +1,4 @@
-"""Logs and stores on real file systems that are too small for them, or that become read-only under them."""
+"""Logs and stores on real file systems that are too small or that become read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 PATIENCE = 100  # times that a disk which has room again is asked for it
-ROOM_BYTES = 16_384  # enough for a record, and for a segment of its own with what goes beside it
+ROOM_BYTES = 16_384  # enough for a record, a new segment, and its side files
 FILES_PER_SEGMENT = 4
 FILES_PER_LOG = 6  # and no more of them
 
@@ -35,7 +35,7 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
             continue
         break
     free(disk / f"filler-{number}")
-    free(disk / "filler-0")  # room for a start
+    free(disk / "filler-0")  # room to start
     rooms = iter([disk / f"filler-{each}" for each in range(1, number)])
     config = kill_config(flush)
     with Log(disk / "log", config=config) as log:
@@ -44,7 +44,7 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
             if log.log_end_offset != end:
                 yield f"refused at {end}, but the log ends at {log.log_end_offset}"
             free(next(rooms))
-            # Without a new open: there is room for a few records now.
+            # Without a reopen: there is room for a few records now.
             for offset in range(end, end + 5):
                 if _when_there_is_room(log.append, value_at(offset), disk, rooms) != offset:
                     yield f"appended elsewhere than at {offset}"
@@ -57,7 +57,7 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
 
 
 def free(path: Path) -> None:
-    """Remove a file durably: a journal frees its blocks only once the removal is written."""
+    """Remove a file durably, because a journal frees its blocks only when the removal is on disk."""
     path.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     os.fsync(directory)
@@ -65,10 +65,9 @@ def free(path: Path) -> None:
 
 
 def _when_there_is_room(append: Callable[[bytes], int], value: bytes, disk: Path, rooms: Iterator[Path]) -> int:
-    """Append what must find room soon: a busy journal may hold back for a while what was freed.
+    """Append, waiting for freed room, which a busy journal may withhold for a while.
 
-    The room that was made may be gone at once, for the side files of all the segments that have waited for it: then
-    more is made.
+    Side files of waiting segments may use the room at once; then free more.
     """
     for _ in range(PATIENCE):
         with contextlib.suppress(DiskFull):
@@ -81,7 +80,7 @@ def _when_there_is_room(append: Callable[[bytes], int], value: bytes, disk: Path
 
 
 def _waste(directory: Path) -> Iterator[str]:
-    """Tell of files that take more room than they need, or that nobody needs."""
+    """Return files that take more room than they need, or that are not needed."""
     files = list(directory.iterdir())
     segments = sum(path.suffix == names.LOG for path in files)
     if len(files) > segments * FILES_PER_SEGMENT + FILES_PER_LOG:
@@ -97,7 +96,7 @@ def _append_until_full(log: Log) -> int:
     with contextlib.suppress(DiskFull):
         while True:
             end = log.append(value_at(log.log_end_offset)) + 1
-    # It stays full however often it is tried.
+    # It stays full on every retry.
     for _ in range(3):
         with contextlib.suppress(DiskFull):
             end = log.append(value_at(end)) + 1
@@ -111,7 +110,7 @@ def _differences(log: Log, end: int) -> Iterator[str]:
 
 
 def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
-    """Send to a store until its disk is full, make room, then send and commit again without reopening it."""
+    """Send to a store until its disk is full, free room, then send and commit again without a reopen."""
     words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
     with open_store(disk / "store") as store:
         store.create_topic("orders", partitions=2, config=words)
@@ -142,7 +141,7 @@ def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[st
 
 
 def _send_until_full(store: Store, acknowledged: list[int]) -> list[int]:
-    """Send until one is refused; return how many were acknowledged of each partition."""
+    """Send until a record is refused; return the number of acknowledged records of each partition."""
     with contextlib.suppress(DiskFull), store.producer() as producer:
         for number in itertools.count():
             acknowledged[number % 2] = _sending(producer, number % 2)(value_at(number)) + 1
@@ -150,7 +149,7 @@ def _send_until_full(store: Store, acknowledged: list[int]) -> list[int]:
 
 
 def _sending(producer: Producer, partition: int) -> Callable[[bytes], int]:
-    """Return what sends one record and waits for its offset."""
+    """Return a function that sends one record and waits for its offset."""
 
     def send(value: bytes) -> int:
         sent = producer.send("orders", value, partition=partition)
@@ -161,7 +160,7 @@ def _sending(producer: Producer, partition: int) -> Callable[[bytes], int]:
 
 
 def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], None]) -> tuple[list[str], int]:
-    """Let a disk become read-only under a log; return what is wrong, and how many records must be there later."""
+    """Make a disk read-only under a log; return what is wrong, and the number of records that must exist later."""
     said: list[str] = []
     log = Log(disk / "log", config=kill_config(flush))
     for offset in range(100):
@@ -194,7 +193,7 @@ def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], Non
 
 
 def survives(disk: Path, *, flush: str, count: int) -> list[str]:
-    """Open a log that was left on a disk that works again, and go on with it."""
+    """Open the log on a disk that works again, and continue it."""
     with Log(disk / "log", config=kill_config(flush)) as log:
         values = [record.value for record in read_everything(log)]
         if values[:count] != [value_at(offset) for offset in range(count)]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bits_of(disk: Disk, paths: Iterable[str], *, step: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield each `step`th bit of some files: path and number."""
+    """Yield each `step`th bit of some files as path and number."""
     number = 0
     for path in paths:
         for bit in range(len(disk.files[path]) * 8):
@@ -25,7 +25,7 @@ def bits_of(disk: Disk, paths: Iterable[str], *, step: int = 1) -> Iterator[tupl
 
 
 def flipped(data: bytes, bit: int) -> bytes:
-    """Return bytes with one bit turned over."""
+    """Return bytes with one bit flipped."""
     turned = bytearray(data)
     turned[bit // 8] ^= 1 << bit % 8
     return bytes(turned)

@@ -1,4 +1,4 @@
-"""A caller that repeats an operation that a full disk refused, on the same log without reopening it."""
+"""A caller that repeats an operation after DiskFull, on the same log without a reopen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Insisting(Recorder):
-    """Calls once more where there was no room, and checks that the refusal has changed nothing."""
+    """Repeats a call after DiskFull, and checks that the refused call changed nothing."""
 
     def log_sizes(self) -> dict[str, int]:
         logs = [name for name in self.sim.list(PATH) if name.endswith(names.LOG)]
@@ -29,7 +29,7 @@ def _insist(name: str) -> Callable[..., Any]:
             return getattr(Recorder, name)(self, *arguments, **words)
         except DiskFull:
             found = self.log_sizes()
-            # A segment that was begun may stay: it is empty, and the log goes on there.
+            # A new segment may remain: it is empty, and the log continues there.
             assert {name: found.get(name) for name in sizes} == sizes, f"{name}: {sizes} was not trimmed back: {found}"
             assert self.log.log_end_offset == end, f"{name}: the log ends at {self.log.log_end_offset}, not {end}"
             self.forget_the_refused_append()

@@ -1,4 +1,4 @@
-"""Who may write: one process at a time, whose death sets the log free. Readers may always open."""
+"""Locks: one process may write, and its death releases the log. Readers may always open."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-LOCKED_WITHIN_SECONDS: Final = 10.0  # it takes a tenth of one; the machine may be busy
+LOCKED_WITHIN_SECONDS: Final = 10.0  # usually a tenth of a second; the machine may be busy
 
 
 def hold_log(path: Path) -> Callable[[Callable[[str], None]], None]:
-    """Return what a child does that has a log open for writing until it is killed."""
+    """Return the action of a child that has a log open for writing until it is killed."""
 
     def hold(report: Callable[[str], None]) -> None:
         with Log(path, config=kill_config("os")) as log:
@@ -32,7 +32,7 @@ def hold_log(path: Path) -> Callable[[Callable[[str], None]], None]:
 
 
 def hold_partition(path: Path) -> Callable[[Callable[[str], None]], None]:
-    """Return what a child does that has a partition of a store open for writing until it is killed."""
+    """Return the action of a child that has a partition of a store open for writing until it is killed."""
 
     def hold(report: Callable[[str], None]) -> None:
         store = open_store(path)
@@ -46,12 +46,12 @@ def hold_partition(path: Path) -> Callable[[Callable[[str], None]], None]:
 
 
 def two_writers_of_a_log(path: Path) -> Iterator[str]:
-    """Let a child hold a log, try to write it from here, kill the child and try again; yield what is wrong."""
+    """Open a log for writing in a child, try here, kill the child, and try again; yield what is wrong."""
     yield from _two_writers(path, hold_log(path), lambda: Log(path, config=kill_config("os")))
 
 
 def two_writers_of_a_store(path: Path) -> Iterator[str]:
-    """The same with a partition of a store: readers, and writers of other partitions, come and go meanwhile."""
+    """Do the same with a partition of a store, while readers and writers of other partitions open and close."""
     with open_store(path) as store:
         if "orders" not in store.topics():
             store.create_topic("orders", partitions=2)
@@ -129,7 +129,7 @@ def fork_of_a_writer(path: Path) -> Iterator[str]:
         pass
     log.close()
     try:
-        # The child lives on, and shares what was open when it was forked.
+        # The child continues, and shares the handles that were open at the fork.
         Log(path, config=kill_config("os")).close()
     except LogLocked as refusal:
         yield f"the child keeps the lock: {refusal}"

@@ -1,4 +1,4 @@
-"""Logs that are damaged: of each codec, closed or killed, compacted, under a watermark of their own."""
+"""Logs to damage: of each codec, closed or killed, compacted, with a manual watermark."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from crash.sim import Disk
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-# Two or three batches to a segment, and an index entry for each but the first.
+# Two or three batches per segment, and an index entry for each except the first.
 RICH: Final = LogConfig(flush="os", segment_bytes=600, index_interval_bytes=50, retention_ms=-1, key_index="seal")
 PRODUCER_ID: Final = 7
 
 
 @dataclass(slots=True)
 class LogVictim:
-    """One log, and what is asked of it."""
+    """One log, and the reads of it."""
 
     name: str
     disk: Disk
@@ -60,7 +60,7 @@ class LogVictim:
         if read_only not in self._expected:
             with self.open(SimFiles(self.disk), read_only=read_only) as log:
                 answers = self.ask(log, expected=None)
-            # The answers of an undamaged log follow from its records, so those of a shorter log are known too.
+            # The answers of an undamaged log follow from its records, which also gives those of a shorter log.
             assert answers.ended_at(answers.log_end_offset) == answers, difference(
                 answers, answers.ended_at(answers.log_end_offset)
             )
@@ -93,12 +93,12 @@ class LogVictim:
 
 
 def _told(answers: Answers) -> Answers:
-    """Leave out what a shorter log may have forgotten with its end; `ask` holds producers against batches itself."""
+    """Remove the answers that a shorter log may have lost with its end; `ask` checks producers itself."""
     return replace(answers, leader_epoch=0, epoch_ends=(), producers=())
 
 
 def _evidence_missing(before: Disk, after: Disk, cut_bytes: int) -> str:
-    """Say which bytes of a log that was cut are not kept aside, or not reported."""
+    """Return cut bytes that are not quarantined or not reported."""
     kept = evidence(after)
     cut = 0
     for path in files_with(before, names.LOG):
@@ -116,12 +116,12 @@ def _evidence_missing(before: Disk, after: Disk, cut_bytes: int) -> str:
 
 
 def batch_of(number: int, clock: FakeClock, count: int) -> list[Record]:
-    """Return records with keys that come again, headers and growing times."""
+    """Return records with repeated keys, headers, and increasing timestamps."""
     clock.advance(10)
     return [
         Record(
             f"value {number}.{index} ".encode() * 4,
-            # Some keys come once, so that a lookup has to go back to the segment that holds them.
+            # Some keys occur once, so that a lookup must search earlier segments.
             key=f"key {number + 100 if number % 4 == 2 and not index else (number + index) % 4}".encode(),
             headers=(("trace", b"x"), ("none", None)) if number % 3 == 1 else (),
             timestamp_ms=clock.now_ms() + index,
@@ -131,7 +131,7 @@ def batch_of(number: int, clock: FakeClock, count: int) -> list[Record]:
 
 
 def fill_rich(log: Log, clock: FakeClock) -> None:
-    """Three segments with all kinds of side files: two leader epochs, a producer, keys, a raised start."""
+    """Fill three segments with all kinds of side files: two leader epochs, a producer, keys, a raised start."""
     log.begin_epoch(2)
     place = ProducerSequence(producer_id=PRODUCER_ID, epoch=1, sequence=0)
     number = 0
@@ -149,17 +149,17 @@ def fill_rich(log: Log, clock: FakeClock) -> None:
 
 
 def append_tail(log: Log, clock: FakeClock) -> None:
-    """Two batches that are not synced, one of them a producer's."""
+    """Append two unsynced batches, one of them a producer's."""
     place = log.next_sequence(PRODUCER_ID)
     log.append_many(batch_of(20, clock, 2), producer=place)
     log.append_many(batch_of(21, clock, 1))
 
 
 def fill_compacted(log: Log, clock: FakeClock) -> None:
-    """Keys that come again, a transaction that was aborted, and a compaction that leaves gaps and an index of it."""
+    """Append repeated keys and an aborted transaction, and compact, which leaves gaps and a transaction index."""
     for number in range(6):
         log.append_many(batch_of(number, clock, 2))
-        if number in (1, 4):  # keys that do not come again, so that the gaps lie between batches
+        if number in (1, 4):  # unique keys, so that the gaps are between batches
             log.append(b"kept", key=f"only {number}".encode(), timestamp_ms=clock.now_ms() + 5)
     whose = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     log.append_batches(encode_batch(batch_of(6, clock, 1), base_sequence=0, **whose))  # type: ignore[arg-type]
@@ -176,33 +176,33 @@ def fill_compacted(log: Log, clock: FakeClock) -> None:
 
 
 def closed_disk(fill: Callable[[Log, FakeClock], object], config: LogConfig) -> Disk:
-    """Return the disk of a log that was closed properly, with key indexes of its sealed segments."""
+    """Return the disk of a cleanly closed log with key indexes of its sealed segments."""
     return make_disk(lambda log, _: log.make_key_indexes(), config=config, start=make_disk(fill, config=config))
 
 
 @functools.cache
 def closed_log(codec: str) -> LogVictim:
-    """A log that was closed properly: all of it is below the recovery point."""
+    """Return a cleanly closed log, all of it below the recovery point."""
     config = with_codec(codec)
     return LogVictim(f"closed log, {codec}", closed_disk(fill_rich, config), config)
 
 
 @functools.cache
 def killed_log(codec: str) -> LogVictim:
-    """A log whose process was killed: its last two batches are above the recovery point."""
+    """Return a log whose process was killed, with its last two batches above the recovery point."""
     config = with_codec(codec)
     disk = make_unclean_disk(append_tail, config=config, start=closed_disk(fill_rich, config))
     return LogVictim(f"killed log, {codec}", disk, config)
 
 
 def with_codec(codec: str) -> LogConfig:
-    # A batch that is compressed takes less room: three segments of two or three batches in either case.
+    # Compressed batches are smaller: three segments of two or three batches in either case.
     return replace(RICH, compression_type=codec, segment_bytes=600 if codec == "none" else 420)
 
 
 @functools.cache
 def compacted_log(codec: str, *, index_interval_bytes: int = 50) -> LogVictim:
-    """A log with lawful gaps. The sparser its index is, the less tells a gap from a damaged base offset."""
+    """Return a log with valid gaps. With a sparser index a damaged base offset is harder to tell from a gap."""
     config = replace(
         with_codec(codec), cleanup_policy="compact", segment_bytes=700, index_interval_bytes=index_interval_bytes
     )
@@ -218,7 +218,7 @@ def fill_with_manual_watermark(log: Log, clock: FakeClock) -> None:
 
 @functools.cache
 def log_with_watermark(is_closed: bool) -> LogVictim:
-    """A log of which readers see only a part, because its owner says so."""
+    """Return a log of which readers see only a part, because of a manual watermark."""
     config = replace(RICH, high_watermark="manual")
     make: Callable[..., Disk] = make_disk if is_closed else make_unclean_disk
     name = f"{'closed' if is_closed else 'killed'} log with a watermark by hand"
@@ -227,13 +227,13 @@ def log_with_watermark(is_closed: bool) -> LogVictim:
 
 @functools.cache
 def log_of_one_batch() -> LogVictim:
-    """A closed log that holds what other clients are given, too."""
+    """Return a closed log with the batch that other clients get."""
     return LogVictim("log of one batch", make_disk(lambda log, _: log.append_batches(BATCH), config=RICH))
 
 
 @functools.cache
 def repaired_log() -> LogVictim:
-    """A log that has lost a batch and was repaired: beside it lie the damaged bytes, and the note of the loss."""
+    """Return a log that lost a batch and was repaired, with the quarantined bytes and the list of lost offsets."""
     disk = make_disk(fill_rich, config=RICH)
     path = files_with(disk, names.LOG)[0]
     sim = SimFiles(disk.with_file(path, flipped(disk.files[path], 8 * 200)))

@@ -28,7 +28,7 @@ BATCH: Final = encode_batch(
 
 
 def read_with(memory_records: Any, raw: bytes) -> Facts:
-    """Read as a consumer does that checks CRCs: a batch that fails its own is damage, and declared."""
+    """Read like a consumer that checks CRCs: a batch that fails is declared damage."""
     found: Facts = []
     records = memory_records(raw)
     while records.has_next():
@@ -40,16 +40,16 @@ def read_with(memory_records: Any, raw: bytes) -> Facts:
 
 
 class FailedCrc(Exception):
-    """What a consumer would raise."""
+    """The error of a consumer."""
 
 
 def classify(read: Callable[[bytes], Facts], raw: bytes, *, expected: Facts, declared: tuple[type, ...]) -> str:
-    """Say what a reader makes of a damaged batch."""
+    """Return the verdict of a reader on a damaged batch."""
     try:
         found = read(raw)
     except FailedCrc:
         return "error"
-    except Exception as error:  # what is declared is the library's own
+    except Exception as error:  # declared errors are the library's
         return "error" if isinstance(error, declared) else "undeclared exception"
     if found == expected:
         return "same"
@@ -57,7 +57,7 @@ def classify(read: Callable[[bytes], Facts], raw: bytes, *, expected: Facts, dec
 
 
 def flips_read_by(peer: str, bits: Iterable[int]) -> Counter[str]:
-    """Return what came of each flip for aiokafka, compiled or pure, or kafka-python."""
+    """Return the verdict on each flip for aiokafka, compiled or pure, or kafka-python."""
     package, _, is_pure = peer.partition(", ")
     module = {"aiokafka": "aiokafka", "kafka-python": "kafka"}[package]
     memory = importlib.import_module(f"{module}.record.memory_records")

@@ -1,4 +1,4 @@
-"""Embedded stores under the same harm: SQLite, LMDB and LevelDB, each with its durable way of writing."""
+"""Embedded stores under the same faults: SQLite, LMDB and LevelDB, each with durable writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VALUE: Final = bytes(range(256)) * 4
 COMMITS: Final = 12
 FAILS_AT: Final = 5
-MORE: Final = 20  # writes once there is room again
+MORE: Final = 20  # writes after there is room again
 
 
 class Peer(Protocol):
@@ -92,7 +92,7 @@ PEERS: Final[dict[str, Callable[[Path], Peer]]] = {
 
 
 def fail_one_sync(name: str, path: Path) -> str:
-    """Let one fdatasync of a peer fail, and say what becomes of that commit and of later ones."""
+    """Make one fdatasync of a peer fail, and return the effect on that commit and later ones."""
     path.mkdir()
 
     def commit(report: Callable[[str], None], go: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ def fail_one_sync(name: str, path: Path) -> str:
                 report(f"{number} accepted")
             except Exception as error:
                 report(f"{number} {type(error).__name__}")
-        os._exit(0)  # as a process that dies: what was accepted must be found all the same
+        os._exit(0)  # as after a killed process: accepted values must be found
 
     # LMDB syncs its pages with fdatasync and its root by a write that is synchronous by itself.
     traced = trace_child(commit, path.with_suffix(".strace"), inject=f"fdatasync:error=EIO:when={FAILS_AT}")
@@ -126,7 +126,7 @@ def fail_one_sync(name: str, path: Path) -> str:
 
 
 def fill_disk(name: str, disk: Path) -> str:
-    """Fill a disk with a peer's records and make room again; say how many were acknowledged, found and lost."""
+    """Fill a disk with a peer's records and free room; return the numbers of acknowledged, found, and lost records."""
 
     def fill(report: Callable[[str], None]) -> None:
         (disk / "filler").write_bytes(bytes(2 << 20))

@@ -1,7 +1,7 @@
-"""The workloads of the simulated disk on a real one: real files, real system calls, real deaths.
+"""The workloads of the simulated disk on real files, with real system calls and kills.
 
-`RealDisk` stands where `SimFiles` does, so that a recorder of `tests/crash` runs a workload on it and keeps the same
-promise. `Watch` is called before and after each change, during which the process may die.
+`RealDisk` replaces `SimFiles`, so that a recorder of `tests/crash` can run a workload on it and keep the same promise.
+`Watch` is called before and after each change, and may end the process.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Called at each change to a real disk. This class does nothing. Not for two threads at a time."""
+    """Called at each change to a real disk, by one thread at a time. This class does nothing."""
 
     def before(self) -> None:
-        """Something is about to be changed."""
+        """Called before a change."""
 
     def after(self) -> None:
-        """It has been."""
+        """Called after a change."""
 
 
 class _Process:
-    """What the operating system keeps for a process: its open files. A process that was left for dead has none."""
+    """The open files of a process. A process that counts as dead has none."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count(HANDLE_FIRST)
@@ -53,9 +53,9 @@ class _Process:
 
 
 class RealDisk:
-    """A directory of the real disk, whose root stands for `/`.
+    """A directory of the real disk that acts as `/`.
 
-    Handles are numbers of its own: one of a process that is no more must not close another's file.
+    Handles are unique numbers, so that an object of a dead process cannot close another file.
     """
 
     def __init__(self, disk: Disk | None = None, *, root: Path, watch: Watch) -> None:
@@ -71,13 +71,13 @@ class RealDisk:
             put_disk(disk, root)
 
     def __deepcopy__(self, memo: object) -> RealDisk:
-        """Leave this one for dead, in the middle of a call: what is on disk is all that stays."""
+        """Treat the process as dead in the middle of a call: only the files on disk remain."""
         twin = RealDisk(root=Path(self.root), watch=self.watch)
         twin._process = self._process
         self._is_dead = True
         return twin
 
-    # What storage may ask.
+    # The methods of Files.
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if not create:
@@ -163,21 +163,21 @@ class RealDisk:
     def lock_as_broker(self, path: str) -> int:
         return self._change(lambda: self._give(self._files.lock_as_broker(self._at(path))))
 
-    # What a recorder may ask.
+    # For recorders.
 
     def disk(self) -> Disk:
-        """Return what a reader sees."""
+        """Return the visible files."""
         return take_disk(Path(self.root))
 
     def process_crash(self) -> None:
-        """Lose every handle and lock, as when the process dies."""
+        """Close every handle and lock, as when the process dies."""
         self._process.die()
 
     def crash_states(self, detail: Detail | None = None) -> Iterator[tuple[str, Disk]]:
-        """Yield what a death of the process leaves: a real disk does not lose its power here."""
+        """Yield the state after a kill: a real disk does not lose power here."""
         yield "all", self.disk()
 
-    # The insides.
+    # Internals.
 
     def _change(self, act: Callable[[], T], renaming: Rename | None = None) -> T:
         if self._is_dead:
@@ -206,10 +206,10 @@ class RealDisk:
 
 
 def put_disk(disk: Disk, root: Path) -> None:
-    """Make a directory hold exactly the files of a disk.
+    """Make a directory have exactly the files of a disk.
 
-    If it already does, only the lock files are recreated, because other processes may hold them. A process that is
-    killed here has broken no promise of a log.
+    If it already does, only the lock files are recreated, because other processes may hold them. A kill here does not
+    count against a log.
     """
     if root.is_dir() and take_disk(root) == disk:
         for path in disk.files:
@@ -226,7 +226,7 @@ def put_disk(disk: Disk, root: Path) -> None:
 
 
 def take_disk(root: Path) -> Disk:
-    """Return what a directory holds."""
+    """Return the files of a directory."""
     top = str(root)
     files, directories = {}, {"/"}
     for where, inner, names in os.walk(top):
@@ -238,9 +238,9 @@ def take_disk(root: Path) -> Disk:
 
 @contextlib.contextmanager
 def unplugged(scratch: Path) -> Iterator[Path]:
-    """Give a directory in memory, where the machine has such: of a process that dies it keeps as much as any disk.
+    """Yield a directory in memory if the machine has one, which survives a killed process like a disk.
 
-    A sync costs nothing there, and nobody else's syncs are waited for. Elsewhere it is a directory in `scratch`.
+    Syncs are free there. Otherwise it is a directory in `scratch`.
     """
     memory = Path("/dev/shm")
     path = Path(tempfile.mkdtemp(prefix="seeklog-", dir=memory if os.access(memory, os.W_OK) else scratch))

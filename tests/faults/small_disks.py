@@ -1,6 +1,6 @@
-"""Real file systems that are small, and that become full or read-only: made here, mounted, and taken away again.
+"""Small real file systems that become full or read-only: created, mounted, and removed again.
 
-Never a file system that the machine lives on: each is a tmpfs or an image file of its own.
+Each is a new tmpfs or image file, never a file system of the machine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE: Final = 40  # times that a busy mount is tried
+PATIENCE: Final = 40  # retries of a busy mount
 
 
 class CannotMount(Exception):
-    """Says what this machine refuses."""
+    """The machine refuses to mount."""
 
 
 def can_mount() -> bool:
@@ -37,7 +37,7 @@ def tmpfs(where: Path, *, size: str) -> Iterator[Path]:
 
 
 def make_ext4(image: Path, *, megabytes: int) -> None:
-    """Make an image with an empty ext4."""
+    """Create an image with an empty ext4."""
     with image.open("wb") as file:
         file.truncate(megabytes << 20)
     _run(["mkfs.ext4", "-q", "-F", "-b", "1024", "-m", "0", str(image)])
@@ -52,7 +52,7 @@ def mounted_image(image: Path, where: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def ext4(where: Path, *, megabytes: int) -> Iterator[Path]:
-    """Mount an ext4 of its own."""
+    """Mount a new ext4."""
     image = where.with_name(f"{where.name}.img")
     make_ext4(image, megabytes=megabytes)
     try:
@@ -63,9 +63,9 @@ def ext4(where: Path, *, megabytes: int) -> Iterator[Path]:
 
 
 def abort(where: Path) -> None:
-    """Do to an ext4 what it does to itself when it finds its own damage: from now on it is read-only.
+    """Make an ext4 read-only, as it does itself when it finds damage.
 
-    A plain remount is refused while a file is open for writing.
+    A remount is refused while a file is open for writing.
     """
     _run(["mount", "-o", "remount,abort", str(where)])
 
@@ -81,7 +81,7 @@ def _mounted(words: list[str], where: Path) -> Iterator[None]:
 
 
 def _unmount(where: Path) -> None:
-    """Unmount at once: one that is only promised would live on in the next mount of the same image."""
+    """Unmount at once: after a lazy unmount the next mount of the image would share its state."""
     gc.collect()  # what was opened there and is held by nobody any more
     for _ in range(PATIENCE):
         with contextlib.suppress(CannotMount):

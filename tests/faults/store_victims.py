@@ -1,4 +1,4 @@
-"""Stores that are damaged: closed, killed inside a commit, left by a broker; and an archive."""
+"""Stores to damage: closed, killed during a commit, left by a broker; and an archive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 APP: Final = "nightly"
 PRODUCER: Final = "loader"
 ARCHIVE: Final = "/data/cold/archive"
-# Kafka's texts in the root and beside a log have no checksum, and a broker believes what they say.
+# Kafka's text files in the root and in partitions have no checksum, and a broker believes them.
 WITHOUT_CHECKSUM: Final = (
     names.RECOVERY_POINTS,
     names.LOG_START_OFFSETS,
@@ -42,7 +42,7 @@ WITHOUT_CHECKSUM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswers:
-    """Everything a caller can learn from a store."""
+    """Everything a caller can read from a store."""
 
     topics: dict[str, TopicFound]
     groups: dict[str, GroupFound]
@@ -54,7 +54,7 @@ class StoreAnswers:
 
 @dataclass(slots=True)
 class StoreVictim:
-    """One store, and what is asked of it."""
+    """One store, and the reads of it."""
 
     name: str
     disk: Disk
@@ -90,7 +90,7 @@ class StoreVictim:
     def changes(self, before: Disk, after: Disk, *, path: str, was_opened: bool) -> str:
         if not was_opened:
             return changes(before, after, was_opened=False)
-        # A store that is open goes on with all but what is damaged: that alone must be as it was.
+        # An open store continues except for the damaged file, which must be unchanged.
         return changes(_only(before, path), _only(after, path), was_opened=True)
 
     def verdict(self, found: StoreAnswers, harm: Harm) -> Verdict:
@@ -102,7 +102,7 @@ class StoreVictim:
 
 
 def _contents(answers: StoreAnswers) -> dict[str, list[list[Content]]]:
-    """Leave out offsets and leader epochs: no CRC covers those of batches, and a broker's directory has no seals."""
+    """Remove offsets and leader epochs, which no CRC covers in batches, and a broker's directory has no seals."""
     return {name: [list(log.records.values()) for log in topic.logs] for name, topic in answers.topics.items()}
 
 
@@ -111,7 +111,7 @@ def _only(disk: Disk, path: str) -> Disk:
 
 
 def _topics_of(store: Store) -> Iterator[tuple[str, TopicFound]]:
-    """Yield topics with their logs; a store that is open for writing opens, and so recovers, each log."""
+    """Yield topics with their logs; a store open for writing opens each log, which recovers it."""
     for name in store.topics(internal=True):
         described = store.describe_topic(name)
         logs = []
@@ -139,7 +139,7 @@ def _look(log: Log) -> Outcome:
 
 
 def fill(on: StoreRecorder) -> None:
-    """Two topics, one of several segments, two groups, a transaction that is done, and a producer that has a name."""
+    """Fill two topics, one of several segments, two groups, a committed transaction, and a named producer."""
     on.open()
     on.create_topic("orders", partitions=2)
     on.create_topic("payments", segment_bytes=300, max_message_bytes=300)
@@ -159,7 +159,7 @@ def closed_store() -> StoreVictim:
 
 @functools.cache
 def killed_store() -> StoreVictim:
-    """A store whose process was killed when a transaction over two topics was committed, and not yet carried out."""
+    """Return a store whose process was killed after it committed a transaction over two topics, before the appends."""
     return StoreVictim("store killed in a commit", _disk_of(is_killed=True))
 
 
@@ -181,7 +181,7 @@ def _without_locks(disk: Disk) -> Disk:
 
 @functools.cache
 def broker_store() -> StoreVictim:
-    """The same as a broker leaves it: only Kafka's files."""
+    """Return the same with only Kafka's files, as left by a broker."""
     disk = closed_store().disk
     kept = {
         path: data
@@ -194,7 +194,7 @@ def broker_store() -> StoreVictim:
 
 @functools.cache
 def archive() -> StoreVictim:
-    """What was archived of the closed store, read by itself."""
+    """Return the archive of the closed store."""
     sim = SimFiles(closed_store().disk)
     with open_store(sim, clock=FakeClock()) as store:
         store.archive(ARCHIVE)
@@ -204,7 +204,7 @@ def archive() -> StoreVictim:
 
 
 def own_files(victim: StoreVictim) -> list[str]:
-    """Return the files that belong to the store and not to one log: its root's, groups', staged ones, metadata."""
+    """Return the files of the store outside of logs: those of its root and groups, staged files, and metadata."""
     return sorted(
         path
         for path in victim.disk.files

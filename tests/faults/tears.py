@@ -1,4 +1,4 @@
-"""Files that end too early: every byte prefix of a last batch, and of side files."""
+"""Truncated files: every byte prefix of a last batch, and of side files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seeklog import Log
 
 ONE_SEGMENT: Final = in_log(names.segment_name(0, names.LOG))
-WHOLE_RECORDS: Final = 4  # two batches of two, durable before the last batch is written
+WHOLE_RECORDS: Final = 4  # two batches of two, durable before the last batch is appended
 
 
 def records_of(count: int) -> list[Record]:
@@ -34,7 +34,7 @@ def records_of(count: int) -> list[Record]:
 
 @functools.cache
 def log_with_a_last_batch(codec: str, count: int) -> tuple[Disk, int]:
-    """Return a log whose last batch was never synced, and where that batch starts."""
+    """Return a log whose last batch was never synced, and the position of that batch."""
     config = LogConfig.from_mapping({"flush": "os", "compression_type": codec, "retention_ms": -1})
 
     def two_batches(log: Log, _: FakeClock) -> None:
@@ -47,7 +47,7 @@ def log_with_a_last_batch(codec: str, count: int) -> tuple[Disk, int]:
 
 
 def tail_objection(codec: str, count: int, cut: int, *, read_only: bool) -> str:
-    """Open a log whose last batch has only `cut` bytes; say what is wrong with what came of it, or nothing."""
+    """Open a log whose last batch has only `cut` bytes; return what is wrong with the result, or nothing."""
     disk, whole_size = log_with_a_last_batch(codec, count)
     log_bytes = disk.files[ONE_SEGMENT]
     torn = log_bytes[whole_size : whole_size + cut]
@@ -73,7 +73,7 @@ def tail_objection(codec: str, count: int, cut: int, *, read_only: bool) -> str:
 
 
 def prefixes_of(disk: Disk, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield every size that each file could have been torn to."""
+    """Yield every size that each file can be torn to."""
     for path in paths:
         for size in range(len(disk.files[path])):
             yield path, size

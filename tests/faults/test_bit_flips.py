@@ -20,7 +20,7 @@ from seeklog.errors import CorruptBatch
 from seeklog.log.side.seal import decode_seal, encode_seal
 
 INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
-# Coprime to 8, so that every bit of a byte is met; at this step each log takes a second or two.
+# Coprime to 8, so that every bit of a byte is flipped; with this step each log takes a second or two.
 SHORT_STEP = 29
 
 either_way = pytest.mark.parametrize("read_only", [True, False])
@@ -55,7 +55,7 @@ def test_no_single_bit_flip_of_a_killed_log_is_silent(read_only: bool) -> None:
 @either_way
 @pytest.mark.parametrize("name", [names.LEADER_EPOCHS, names.CHECKPOINT, names.WATERMARK])
 def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool) -> None:
-    """Goal: Kafka's file of epochs has no checksum, but the batches carry their epochs and our checkpoint has one."""
+    """Goal: Kafka's epoch file has no checksum, but batches have their epochs and our checkpoint has one."""
     victim = killed_log("none")
 
     tally = try_flips(victim, bits_of(victim.disk, [in_log(name)], step=3), read_only=read_only)
@@ -66,7 +66,7 @@ def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool
 @pytest.mark.id("index-bits-flipped")
 @either_way
 def test_no_single_bit_flip_of_an_index_changes_an_answer(read_only: bool) -> None:
-    """Goal: an index is advice. Its damage is neither an error nor another answer."""
+    """Goal: an index is advice, so its damage gives no error and no other answer."""
     victim = closed_log("none")
     suffixes = (*INDEXES, names.KEY_INDEX, names.SNAPSHOT)
 
@@ -80,7 +80,7 @@ def test_no_single_bit_flip_of_an_index_changes_an_answer(read_only: bool) -> No
 @either_way
 @pytest.mark.parametrize("byte", [0, 3, 7])
 def test_damaged_base_offset_in_compacted_segment_is_not_read_as_gap(byte: int, read_only: bool) -> None:
-    """Goal: gaps are lawful there and no CRC covers the field; but a batch cannot go past its segment's end."""
+    """Goal: gaps are valid there and no CRC covers the field, but a batch cannot pass the end of its segment."""
     victim = compacted_log("none")
     path = files_with(victim.disk, names.LOG)[0]
 
@@ -92,7 +92,7 @@ def test_damaged_base_offset_in_compacted_segment_is_not_read_as_gap(byte: int, 
 
 @either_way
 def test_batch_beyond_end_of_its_segment_is_damage_without_pages(read_only: bool) -> None:
-    """Goal: a seal from before there were pages does not tell; what belongs to the next segment does."""
+    """Goal: a seal without page checksums cannot detect it; the next segment's base offset does."""
     victim = compacted_log("none")
     disk = victim.disk
     for path in files_with(disk, names.SEAL):
@@ -110,7 +110,7 @@ def test_batch_beyond_end_of_its_segment_is_damage_without_pages(read_only: bool
 
 @pytest.mark.id("index-contradicts-log")
 def test_seal_stays_when_index_contradicts_damaged_log() -> None:
-    """Goal: if the file is not the sealed one, the seal is not replaced, so it still proves the damage."""
+    """Goal: if the file is not the sealed one, the seal is kept as evidence of the damage."""
     victim = compacted_log("none")
     path = files_with(victim.disk, names.LOG)[0]
     raw = victim.disk.files[path]
@@ -155,7 +155,7 @@ def test_damaged_watermark_falls_back_to_checkpoint_with_one_warning(victim: Log
 
 
 def test_index_entry_below_base_offset_of_its_segment_is_rejected() -> None:
-    """Goal: a flipped sign is not taken for "no entry", which would begin in the middle as if it were the start."""
+    """Goal: a flipped sign is not read as "no entry", which would make the middle of the log its start."""
     victim = killed_log("gzip")
     paths = files_with(victim.disk, names.OFFSET_INDEX)
     signs = [(path, entry * 64 + 7) for path in paths for entry in range(len(victim.disk.files[path]) // 8)]

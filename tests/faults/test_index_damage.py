@@ -1,4 +1,4 @@
-"""Some fifteen ways in which an index can be wrong. No answer changes; it is rebuilt once, with one warning."""
+"""Some fifteen kinds of wrong index. No answer changes; the index is rebuilt once, with one warning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seeklog.errors import NotAccessible
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A key index belongs to a sealed segment: the second stands in for the one that grows.
+# A key index belongs to a sealed segment: use the second segment instead of the active one.
 PLACES = [
     pytest.param(suffix, which if suffix != names.KEY_INDEX else which % 2, id=f"{suffix}-{name}")
     for suffix in SUFFIXES
@@ -67,7 +67,7 @@ def test_answers_are_the_same_without_any_index(read_only: bool) -> None:
 
 
 def test_directory_instead_of_active_index_refuses_open_for_writing() -> None:
-    """Goal: what grows must have its index files; the one whose name is taken is named, and nothing is changed."""
+    """Goal: the active segment needs its index files; the error names the one that cannot be created."""
     path, disk, files = damaged(DIRECTORY, suffix=names.OFFSET_INDEX, which=ACTIVE)
 
     with pytest.raises(NotAccessible, match=path):

@@ -1,4 +1,4 @@
-"""A disk that fails: at every sync, at every write, for want of room. What was acknowledged stays."""
+"""Disk failures at every sync and every write, and full disks. Acknowledged records survive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_of(flush: str, **words: object) -> LogConfig:
 
 
 def values_on(disk: Disk, config: LogConfig) -> list[bytes | None]:
-    """Return what a log holds when it is opened again."""
+    """Return the records of a reopened log."""
     with open_on(SimFiles(disk), config=config) as log:
         return [record.value for record in read_everything(log)]
 
@@ -74,11 +74,11 @@ def test_failed_sync_stops_log_and_reopen_has_all_acknowledged_records(flush: st
             break
         failed += 1
         if failure is None:
-            # For want of room a side file may wait, which nothing depends on; the records may not.
+            # On a full disk a side file may wait, as nothing depends on it; records may not.
             assert error == errno.ENOSPC, (number, files.failed_path)
             assert not files.failed_path.endswith(names.LOG), number
         else:
-            # A log that could not be opened does not exist, so it has not failed.
+            # A log that could not be opened has not failed.
             assert isinstance(failure, (NotAccessible, DiskFull) if log is None else LogFailed), (number, failure)
             assert isinstance(failure.__cause__, OSError), number
         durable = 0
@@ -90,17 +90,17 @@ def test_failed_sync_stops_log_and_reopen_has_all_acknowledged_records(flush: st
                     log.flush()
             durable = min(log.recovery_point, len(acknowledged))
             close_quietly(log)
-        # The process ends, the machine runs on: the pages of the failed sync still read back.
+        # The process ends and the machine keeps running: the pages of the failed sync can still be read.
         sim.process_crash()
         kept = values_on(sim.disk(), config)
         assert kept[: len(acknowledged)] == [long_value(at) for at in acknowledged], number
-        assert len(kept) <= len(acknowledged) + 1, number  # the append that failed may be there, or not
-        # Power is lost as well: what a sync has covered is there.
+        assert len(kept) <= len(acknowledged) + 1, number  # the failed append may exist or not
+        # With a power loss: synced records exist.
         after_power_loss = values_on(sim.durable_disk(), config)
         assert after_power_loss[:durable] == [long_value(at) for at in range(durable)], number
         if flush == "batch":
             assert durable == len(acknowledged), number
-        # A reopen on the same machine writes the lost pages again before it vouches for them.
+        # A reopen on the same machine writes the lost pages again before it promises them.
         with open_on(sim, config=config) as log:
             vouched = log.recovery_point
         assert values_on(sim.durable_disk(), config) == kept, number
@@ -112,7 +112,7 @@ def test_failed_sync_stops_log_and_reopen_has_all_acknowledged_records(flush: st
 @pytest.mark.id("truncation-sync-fails")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_cut_records_do_not_return_after_failed_sync_of_truncation(flush: str) -> None:
-    """Goal: a reopen shows the log without it, and then a power loss takes nothing of that back."""
+    """Goal: a reopen shows the log without it, and a later power loss takes nothing back."""
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, only=names.LOG)
@@ -201,7 +201,7 @@ def test_full_disk_refuses_append_and_log_continues_when_there_is_room(flush: st
 @pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX, names.TIME_INDEX])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_full_disk_at_roll_leaves_no_partial_new_segment(flush: str, suffix: str) -> None:
-    """Goal: a new segment begins whole or not at all, though the next record would still have fit in the old one."""
+    """Goal: a new segment is created completely or not at all, even if the old one has room for the next record."""
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"create"}, error=errno.ENOSPC, lasting=True, only=suffix)
@@ -273,7 +273,7 @@ def test_roll_that_fails_for_another_reason_stops_log(suffix: str) -> None:
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_full_disk_refuses_change_completely_or_not_at_all(flush: str, call: str) -> None:
-    """Goal: after DiskFull nothing has changed for a caller, and the same call works when there is room."""
+    """Goal: after DiskFull nothing has changed for a caller, and the same call succeeds when there is room."""
     config = config_of(flush)
     for number in itertools.count(1):
         sim = SimFiles(NEW_DISK)
@@ -292,7 +292,7 @@ def test_full_disk_refuses_change_completely_or_not_at_all(flush: str, call: str
                 files.heal()
                 getattr(log, call)(4)
             except LogFailed:
-                # What was promised less of is not there to be promised again: the log must be reopened.
+                # A lowered promise cannot be raised again without a reopen.
                 pass
             failures = files.failures
             files.heal()
@@ -315,7 +315,7 @@ def test_full_disk_refuses_change_completely_or_not_at_all(flush: str, call: str
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_disk_full_is_not_raised_for_records_that_readers_saw(flush: str, call: str) -> None:
-    """Goal: ENOSPC from every sync n; after DiskFull a reader finds what it found before, else the log has stopped."""
+    """Goal: ENOSPC from every sync n; after DiskFull a reader reads the same as before, else the log has stopped."""
     config = config_of(flush)
     stopped = 0
     for number in itertools.count(1):
@@ -356,7 +356,7 @@ PRODUCER = ProducerSequence(producer_id=7, epoch=0, sequence=0)
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch", "flush"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_disk_failure_in_change_stops_log_without_gap_or_partial_change(flush: str, call: str) -> None:
-    """Goal: EIO at every call n that changes something; what producers have numbered is known all the same."""
+    """Goal: EIO at every changing call n; the state of producers survives."""
     config = config_of(flush)
     stopped = 0
     for number in itertools.count(1):
@@ -378,7 +378,7 @@ def test_disk_failure_in_change_stops_log_without_gap_or_partial_change(flush: s
                 with pytest.raises(LogFailed):
                     log.append(b"after the failure")
             else:
-                # What failed can wait: the files of a segment that is deleted, the indexes of one that is cut.
+                # These can be retried later: removing the files of a deleted segment, cutting indexes.
                 after = {
                     "truncate_to": (0, 4, 4, 0),
                     "delete_before": (4, *before[1:]),
@@ -392,7 +392,7 @@ def test_disk_failure_in_change_stops_log_without_gap_or_partial_change(flush: s
             start, end, _, epoch = offsets_of(log)
             assert [record.value for record in read_everything(log)] == [long_value(at) for at in range(start, end)]
             if call == "truncate_to":
-                # It is taken away from the end on, segment by segment: what is left has no hole.
+                # Segments are removed from the end, so that the rest has no gap.
                 assert (start, epoch) == (0, 0), number
                 assert 4 <= end <= APPENDS, number
             else:
@@ -404,7 +404,7 @@ def test_disk_failure_in_change_stops_log_without_gap_or_partial_change(flush: s
         if failures == 0:
             break
     print(f"flush={flush}, {call}: {number - 1} calls failed, {stopped} of them stopped the log")
-    assert stopped > 0 or (call, flush) == ("flush", "batch")  # by then nothing is left to be flushed
+    assert stopped > 0 or (call, flush) == ("flush", "batch")  # nothing is left to flush
 
 
 def offsets_of(log: Log) -> tuple[int, int, int, int]:
@@ -434,7 +434,7 @@ def test_full_disk_creates_no_partial_log(flush: str) -> None:
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("method", ["read", "map", "read_file", "list", "open"])
 def test_failed_read_raises_declared_error_or_changes_no_answer(method: str, read_only: bool) -> None:
-    """Goal: EIO at every call n that only looks; no bare OSError, and nothing missing without an error."""
+    """Goal: EIO at every reading call n; no bare OSError, and no missing record without an error."""
     sim = SimFiles(NEW_DISK)
     config = config_of("os")
     with open_on(sim, config=config) as log:
@@ -482,7 +482,7 @@ def make_disk_of(config: LogConfig) -> Disk:
 
 
 def test_sync_survives_key_index_that_cannot_be_built(caplog: pytest.LogCaptureFixture) -> None:
-    """Goal: a key index is advice; it is made when the disk answers again."""
+    """Goal: a key index is advice; it is built when the disk works again."""
     sim = SimFiles(make_disk_of(config_of("os", key_index="none")))
     files = FaultyFiles(sim, methods={"open"}, only=names.LOG, lasting=True)
     with open_on(files, config=config_of("os", key_index="seal")) as log:
@@ -513,7 +513,7 @@ def test_log_continues_after_failed_read() -> None:
 
 
 def close_quietly(log: Log) -> None:
-    """Close a log that has failed: it may say so once more."""
+    """Close a failed log, which may raise again."""
     with contextlib.suppress(SeeklogError):
         log.close()
 

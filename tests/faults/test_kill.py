@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLICIES = ["os", "interval", "batch"]
-KILLS = 6  # of each policy; the part `random_kills_of_a_log` of the proof makes 5,000
+KILLS = 6  # of each policy; the part `random_kills_of_a_log` of the proof does 5,000
 SEED = 1
 COUNT = 60  # some 40 kB of records: two rolls
 
@@ -51,8 +51,8 @@ def test_every_record_with_completed_future_survives_a_kill(flush: str, tmp_path
 @pytest.mark.id("kill-at-a-change")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_every_acknowledged_record_survives_a_kill_around_every_change(flush: str, tmp_path: Path) -> None:
-    """Goal: exhaustive. The process dies before, and in another run after, each change to the disk."""
-    # A step coprime to the changes per append and per roll, so that the short run meets each kind.
+    """Goal: exhaustive. The process dies before each change to the disk, and in another run after it."""
+    # A step coprime to the changes per append and per roll, so that the short run has each kind.
     step = 11
     kills = 0
     for is_before in (True, False):
@@ -86,7 +86,7 @@ def appender(
 @pytest.mark.parametrize("flush", POLICIES)
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "renameat"])
 def test_every_acknowledged_record_survives_a_kill_at_a_system_call(call: str, flush: str, tmp_path: Path) -> None:
-    """Goal: the same from outside, by a sample: the kill comes inside the call, whichever thread makes it."""
+    """Goal: the same from outside, by a sample: the kill comes inside the call, in any thread."""
     for number in (2, 9):
         kill_at_system_call(tmp_path / f"{number}", flush, call, number)
 

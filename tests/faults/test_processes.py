@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONFIG = LogConfig(flush="os", segment_bytes=2000)
-# Long enough for a hundred rolls; `make proof` reads for a minute, while all that there is goes on.
+# Long enough for a hundred rolls; `make proof` reads for a minute.
 READING_SECONDS = 3.0
 
 
@@ -56,7 +56,7 @@ def test_second_writer_in_another_process_gets_pid_of_first(tmp_path: Path) -> N
     assert clock.seconds == 0, "it has waited"
     assert refusal.value.owner_pid == child.pid
     assert str(child.pid) in str(refusal.value)
-    # The lock went with its process.
+    # The lock was released with its process.
     with Log(path, config=CONFIG) as log:
         assert log.append(b"value") == 0
 
@@ -69,7 +69,7 @@ def test_lock_is_free_after_close(tmp_path: Path) -> None:
 
 
 def open_files() -> list[str]:
-    """Return what this process has open, but for the listing itself."""
+    """Return the open files of this process, except for the listing."""
     return sorted(
         str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.is_symlink()
     )
@@ -77,7 +77,7 @@ def open_files() -> list[str]:
 
 def test_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     """Goal: a thousand logs opened and closed in turn need no more files than one."""
-    gc.collect()  # what other tests have left is not this test's
+    gc.collect()  # files left open by other tests do not count
     before = open_files()
     log = Log(tmp_path / "log", config=CONFIG)
     for _ in range(50):
@@ -107,14 +107,14 @@ def test_forked_child_cannot_append_and_parent_continues(tmp_path: Path) -> None
         assert child.rest() == ["refused"]
         assert child.wait() == 0
         assert log.append(b"after") == 1
-        # The child's close did not give the lock away.
+        # The child's close did not release the lock.
         with pytest.raises(LogLocked):
             Log(tmp_path / "log", config=CONFIG)
         assert [record.value for record in log.scan()] == [b"before", b"after"]
 
 
 def test_forked_child_closes_log_while_background_thread_held_lock(tmp_path: Path) -> None:
-    """Goal: a lock that was held at the fork is never let go in the child, where its holder does not exist."""
+    """Goal: a lock held at the fork is never released in the child, where its holder does not exist."""
     with Log(tmp_path / "log", config=replace(CONFIG, flush="interval")) as log:
         log.append(b"before")
 
@@ -133,7 +133,7 @@ def test_forked_child_closes_log_while_background_thread_held_lock(tmp_path: Pat
 
 
 def test_forked_child_does_not_keep_lock_after_writer_closed(tmp_path: Path) -> None:
-    """Goal: a child shares the lock's open file; it must not keep a log locked that its parent has left."""
+    """Goal: a child shares the lock's open file; it must not keep a log locked that its parent has closed."""
     log = Log(tmp_path / "log", config=CONFIG)
 
     def wait_for_ever(report: Callable[[str], None]) -> None:
@@ -171,7 +171,7 @@ def test_reader_opens_at_any_time_without_lock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flush", ["os", "batch"])
 @pytest.mark.parametrize("sizes", [[30, 31, 200], [100] * 6, [61] * 9, [5] * 30], ids=len)
 def test_open_reader_sees_records_after_truncation(flush: str, sizes: list[int], tmp_path: Path) -> None:
-    """Goal: the file may have grown past where the reader stood before it looks again."""
+    """Goal: the file may have grown past the reader's position before the next read."""
     path = tmp_path / "log"
     config = LogConfig.from_mapping({"flush": flush, "index_interval_bytes": 100})
     with Log(path, config=config) as log:
@@ -190,10 +190,9 @@ def test_open_reader_sees_records_after_truncation(flush: str, sizes: list[int],
 
 
 def read_until(log: Log, is_over: Callable[[], bool]) -> tuple[int, int]:
-    """Read a growing log in order, from its start to its end and again; return how many records were seen.
+    """Read a growing log in order, again and again; return the number of records, and of jumps caused by retention.
 
-    Every record must be the one that belongs at its offset, and follow the one before. The second number is
-    how often retention took away what was to be read next.
+    Every record must be the expected one for its offset, and follow the previous one.
     """
     seen = overtaken = 0
     while not is_over():
@@ -208,11 +207,11 @@ def read_until(log: Log, is_over: Callable[[], bool]) -> tuple[int, int]:
                     seen += 1
             except OffsetOutOfRange as error:
                 if offset >= error.log_start_offset:
-                    raise  # only retention may take an offset away
+                    raise  # only retention may remove an offset
                 offset = error.log_start_offset
                 overtaken += 1
         assert log.high_watermark >= end, "the high watermark went back"
-        time.sleep(0.002)  # threads of one process share it with the writer, which must get its turn
+        time.sleep(0.002)  # threads share the interpreter with the writer, which must get its turn
     return seen, overtaken
 
 

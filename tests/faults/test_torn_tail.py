@@ -1,4 +1,4 @@
-"""Files that end too early: every byte prefix of the last batch, of the indexes, of the checkpoint."""
+"""Truncated files: every byte prefix of the last batch, of the indexes, of the checkpoint."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_second_cut_at_same_position_keeps_both_pieces() -> None:
     with open_on(sim):
         pass
     sim = SimFiles(sim.disk().with_file(ONE_SEGMENT, second))
-    # The clean close moved the recovery point to the end; the tail is after it, so it is cut, not refused.
+    # The clean close moved the recovery point to the end; the tail is after it and is cut, not refused.
     with open_on(sim) as log:
         assert log.log_end_offset == WHOLE_RECORDS
 
@@ -109,7 +109,7 @@ def test_index_torn_at_any_byte_changes_no_answer(victim: LogVictim, read_only: 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", [names.CHECKPOINT, names.WATERMARK, names.LEADER_EPOCHS])
 def test_checkpoint_torn_at_any_byte_raises_or_changes_no_answer(name: str, read_only: bool) -> None:
-    """Goal: what delete_before hid does not come back in silence, and no record is hidden."""
+    """Goal: records deleted by delete_before do not return silently, and no other record is hidden."""
     victim = closed_log("none")
 
     tally = try_tears(victim, prefixes_of(victim.disk, [in_log(name)]), read_only=read_only)
@@ -124,7 +124,7 @@ def test_checkpoint_torn_at_any_byte_raises_or_changes_no_answer(name: str, read
     "victim", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
 )
 def test_segment_without_its_end_is_never_read_as_shorter_one(victim: LogVictim, read_only: bool) -> None:
-    """Goal: where gaps are lawful, or nothing is left of a segment, no offset seems to be missing: the seal tells."""
+    """Goal: if gaps are valid, or a segment is empty, no offset seems to be missing: the seal reveals the loss."""
     tears = prefixes_of(victim.disk, files_with(victim.disk, names.LOG))
 
     tally = try_tears(victim, [(path, size) for path, size in tears if size % 9 == 0], read_only=read_only)
@@ -135,7 +135,7 @@ def test_segment_without_its_end_is_never_read_as_shorter_one(victim: LogVictim,
 
 @pytest.mark.id("torn-below-recovery-point")
 def test_segment_cut_below_recovery_point_is_refused_and_unchanged() -> None:
-    """Goal: a clean close promised every byte; a file that lost some is damage, not a torn tail."""
+    """Goal: a clean close promised every byte; a shorter file is damage, not a torn tail."""
     disk = make_disk(fill_three_segments)
 
     for path in files_with(disk, names.LOG):

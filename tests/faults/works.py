@@ -1,7 +1,7 @@
-"""The workloads of logs, stores, archives and repairs, in one shape for all that is done to them.
+"""The workloads of logs, stores, archives, and repairs, with one interface for all faults.
 
-A `Work` is begun on any disk that stands where `SimFiles` does, keeps its promise in a recorder, and judges what a
-disk holds by a promise that came from anywhere: also from a process that is no more.
+A `Work` runs on any disk with the methods of `SimFiles`, keeps its promise in a recorder, and judges a disk by a
+promise, which may come from a dead process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A name, what to do, and how to judge what came of it."""
+    """A workload: its name, its action, and its judgement."""
 
     name: str
     begin: Callable[[Callable[[Disk], Any], int], Any]
@@ -43,11 +43,11 @@ class Work:
     """Says how a disk breaks such a promise, when a process has died, or when power was lost."""
 
     def told(self, recorder: Any) -> str:
-        """Return what a recorder has promised as a line of text."""
+        """Return the promise of a recorder as a line of text."""
         return base64.b64encode(pickle.dumps(self.promise_of(recorder))).decode()
 
     def judge_told(self, line: str, disk: Disk) -> list[str]:
-        """Judge what a process that died has left by a promise that came as a line of text."""
+        """Judge the disk of a dead process by a promise given as a line of text."""
         return self.judge(pickle.loads(base64.b64decode(line)), disk, False)
 
 
@@ -116,7 +116,7 @@ FILE_WORKS: Final = {work.name: work for work in (archiving(), *map(repairing, D
 """Of archives and repairs."""
 WORKS: Final = LOG_WORKS | STORE_WORKS | FILE_WORKS
 
-# Those that let the disk fail by themselves, and expect that and nothing else to be in their way.
+# Workloads that make the disk fail themselves, and expect no other failure.
 FAILING: Final = {
     "a sync fails",
     "a sync fails, flush=os",
@@ -127,7 +127,7 @@ FAILING: Final = {
     "store: create_topic refused",
 }
 
-# One for each thing that is done to files: what has no time for all is done to these.
+# One for each kind of file operation, for suites that have no time for all workloads.
 CHOSEN: Final = (
     "append, flush=os",
     "append, flush=interval",

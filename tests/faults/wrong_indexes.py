@@ -1,4 +1,4 @@
-"""Ways in which an index can be wrong: no answer changes, and it is rebuilt once, with one warning."""
+"""Kinds of wrong indexes: no answer changes, and the index is rebuilt once, with one warning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ENTRY_SIZES: Final = {names.OFFSET_INDEX: 8, names.TIME_INDEX: 12, names.KEY_INDEX: 8}
 SUFFIXES: Final = tuple(ENTRY_SIZES)
-# Twelve batches to a segment, each indexed but the first: enough entries for order to matter.
+# Twelve batches per segment, each indexed except the first: enough entries for order to matter.
 INDEXED: Final = replace(CONFIG, segment_bytes=1400, index_interval_bytes=50, key_index="seal")
 SEALED, ACTIVE = 0, -1
 
@@ -34,7 +34,7 @@ SEALED, ACTIVE = 0, -1
 def fill(log: Log, clock: FakeClock) -> None:
     for number in range(36):
         clock.advance(10)
-        # Every other key comes once, so that a lookup has to go back to the segment that holds it.
+        # Every other key occurs once, so that a lookup must search earlier segments.
         key = f"key {number % 5 if number % 2 else number + 100}".encode()
         log.append_many([Record(f"value {number}".encode() * 3, key=key, timestamp_ms=clock.now_ms())])
 
@@ -67,7 +67,7 @@ def entries_of(data: bytes, size: int) -> list[bytes]:
 
 
 def shifted(data: bytes, size: int) -> bytes:
-    """Give every entry the place of the one before it."""
+    """Give every entry the position of the previous one."""
     width = size // 2 if size == 8 else 8
     entries = entries_of(data, size)
     return b"".join(
@@ -76,7 +76,7 @@ def shifted(data: bytes, size: int) -> bytes:
 
 
 def oversized(data: bytes, size: int) -> bytes:
-    """Add entries far behind the end of the log."""
+    """Add entries far after the end of the log."""
     far = struct.pack(">ii", 2**30, 2**30) if size == 8 else struct.pack(">qi", 2**60, 2**30)
     return data + far * 3
 
@@ -99,13 +99,13 @@ FROM_ANOTHER_SEGMENT: Final = "from another segment"
 FORBIDDEN: Final = "not to be opened"
 DIRECTORY: Final = "a directory"
 WAYS: Final = (*DAMAGES, FROM_ANOTHER_SEGMENT, FORBIDDEN, DIRECTORY)
-# An index that says less, but nothing wrong, is a sparser index: there is nothing to warn of. And a key index that is
-# not there is made when it is first asked for.
+# An index with fewer correct entries is only sparser, which needs no warning. A missing key index is built by the first
+# lookup.
 MAY_PASS_UNNOTICED: Final = frozenset({"stale", "duplicated", "empty"})
 
 
 class Forbidden(FaultyFiles):
-    """A disk on which one file may not be opened, until another takes its name."""
+    """A disk on which one file cannot be opened until it is replaced."""
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -114,7 +114,7 @@ class Forbidden(FaultyFiles):
 
 
 def damaged(way: str, *, suffix: str, which: int) -> tuple[str, Disk, Files]:
-    """Return the path of one index, the disk with it damaged, and the way to that disk."""
+    """Return the path of one index, the disk with the damage, and how to open it."""
     disk = healthy()
     paths = files_with(disk, suffix)
     path = paths[which]
@@ -132,7 +132,7 @@ def damaged(way: str, *, suffix: str, which: int) -> tuple[str, Disk, Files]:
 
 
 def objection(way: str, *, suffix: str, which: int, read_only: bool) -> str:
-    """Damage an index, ask everything twice, and a writer's disk once more; say what is wrong, or nothing."""
+    """Damage an index, read everything twice, and once more on a writer's disk; return what is wrong, or nothing."""
     answers = expected(read_only=read_only)
     path, disk, files = damaged(way, suffix=suffix, which=which)
     try:
@@ -142,14 +142,14 @@ def objection(way: str, *, suffix: str, which: int, read_only: bool) -> str:
                 if found != answers:
                     return difference(found, answers)
     except NotAccessible as error:
-        # What grows must have its index files: a name that is taken is refused, and said.
+        # The active segment needs its index files: a name that is taken raises an error.
         is_said = way == DIRECTORY and which == ACTIVE and not read_only and path in str(error)
         return "" if is_said and names_in(files) == names_in(SimFiles(disk)) else f"{error}"
     except (SeeklogError, OSError) as error:
         return f"{type(error).__name__}: {error}"
     is_wrong = disk.files.get(path) != healthy().files[path] or way in (FORBIDDEN, DIRECTORY)
     is_made_late = suffix == names.KEY_INDEX and way == "absent"
-    # A writer cannot put a file where a directory stands, and says that, too.
+    # A writer cannot replace a directory with a file, and raises an error.
     if len(heard) > 1 + (way == DIRECTORY and not read_only):
         return f"{len(heard)} warnings: {heard}"
     if is_wrong and way not in MAY_PASS_UNNOTICED and not is_made_late:
@@ -165,7 +165,7 @@ def objection(way: str, *, suffix: str, which: int, read_only: bool) -> str:
 
 
 def names_in(files: Files) -> set[str]:
-    """Return the names in a log's directory, without the lock."""
+    """Return the names in a log's directory except the lock."""
     return {name for name in files.list(PATH) if name != names.LOCK}
 
 
