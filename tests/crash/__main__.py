@@ -19,7 +19,7 @@ from crash.workloads import WORKLOADS
 
 
 def main() -> int:
-    """Run the workloads, print a line each, and fail if any promise was broken."""
+    """Run the workloads, print a line for each, and fail if a promise was broken."""
     parser = argparse.ArgumentParser(description="Crash states of the workloads of a log and of a store.")
     parser.add_argument("--states", type=int, default=5000, help="over all workloads (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""A store that is archived to a directory: what the archive may be found as when the archiving was cut short."""
+"""A store that is archived to a directory: the valid states of the archive after an interruption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW_DISK: Final = Disk.of({}, directories=["/data"])
 
 
 def given(files: Files) -> list[int] | None:
-    """Return the offsets that an archive gives; none at all while no segment of the topic is in it."""
+    """Return the offsets in an archive, empty while it has no segment of the topic."""
     try:
         return archived(files)
     except TopicNotFound:
@@ -27,7 +27,7 @@ def given(files: Files) -> list[int] | None:
 
 @dataclass(slots=True)
 class ArchivePromise:
-    """What an archive gives: what it gave before the archiving that is under way, or what it will give after."""
+    """The content of an archive: that before the current archiving, or that after it."""
 
     possible: list[list[int] | None] = field(default_factory=lambda: [None])
     is_filled: bool = False
@@ -45,7 +45,7 @@ class ArchivePromise:
         except SeeklogError as error:
             return [f"{type(error).__name__}: {error}"]
         said = []
-        # While one is under way its own result counts too: all of the segments that do not grow any more.
+        # During an archiving its result is valid too: all sealed segments.
         if found not in self.possible and found != again:
             said.append(f"the archive gives {found}, promised {self.possible}")
         if self.is_filled and (again is None or again != sealed[: len(again)]):
@@ -54,7 +54,7 @@ class ArchivePromise:
 
 
 class ArchiveRecorder:
-    """Archives a store for the first time, again with more, and again with nothing new."""
+    """Archives a store three times: first, with more records, and with nothing new."""
 
     def __init__(self, disk_type: Callable[[Disk], Any]) -> None:
         self.sim = disk_type(NEW_DISK)

@@ -1,4 +1,4 @@
-"""A store that is archived to a directory of the same disk, and what an archive gives back."""
+"""A store that is archived to a directory of the same disk, and the reads of an archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARCHIVE: Final = "/data/cold/archive"
 
 
 def open_on(files: Files) -> Store:
-    # A segment holds two batches.
+    # A segment has two batches.
     return open_store(ROOT, files=files, segment_bytes=500)  # type: ignore[arg-type]
 
 
@@ -34,7 +34,7 @@ def archived(files: Files) -> list[int] | None:
     """Return the offsets in an archive, or None if it has no valid manifest."""
     try:
         with seeklog.open(ARCHIVE, files=files, read_only=True, background=False) as cold:
-            # Where no segment was full yet there is a topic without partitions, or none.
+            # While no segment was full there is a topic without partitions, or no topic.
             is_there = "orders" in cold.topics() and 0 in cold.topic("orders").partitions
             return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []
     except NotALog:

@@ -1,4 +1,4 @@
-"""Takes a workload through its crash states: every boundary, every state, reopened and judged."""
+"""Explores the crash states of a workload: every state at every boundary is reopened and judged."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from crash.sim import Disk
     from crash.workloads import Workload
 
-VIOLATIONS_MAX: Final = 20  # enough to see a pattern; a workload is not explored further
+VIOLATIONS_MAX: Final = 20  # enough to see a pattern; the exploration of the workload stops
 ROUNDS_MAX: Final = 50
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one workload."""
+    """The result of one workload."""
 
     workload: str
     seed: int
@@ -39,13 +39,13 @@ class Tally:
 
 
 class Judge(Protocol):
-    """What was promised."""
+    """The promise."""
 
     def violations(self, outcome: object, *, is_power_loss: bool) -> list[str]: ...
 
 
 class Recording(Protocol):
-    """A run of a workload that can be looked at between two operations of the disk."""
+    """A run of a workload that can be observed between two operations of the disk."""
 
     sim: SimFiles
     calls: int
@@ -57,7 +57,7 @@ class Recording(Protocol):
 
 
 class Found(Protocol):
-    """What a crashed disk turned out to hold."""
+    """The content of a crashed disk."""
 
     @property
     def problem(self) -> str: ...
@@ -68,7 +68,7 @@ F = TypeVar("F", bound=Found)
 
 
 class Explorer(Generic[R, F]):
-    """Explores one workload with one seed after the other until enough states were judged."""
+    """Explores a workload with one seed after the other until enough states are judged."""
 
     states_least = 4
     """At a boundary that is looked at."""
@@ -84,7 +84,7 @@ class Explorer(Generic[R, F]):
         """Of being looked at: where few states are asked for, the boundaries are drawn by lot as well."""
         self._chance = random.Random(seed)
 
-    # What an explorer of logs does otherwise than one of stores.
+    # Differences between explorers of logs and of stores.
 
     def _recorder(self, seed: int, observe: Callable[[R], None] | None = None) -> R:
         raise NotImplementedError
@@ -96,28 +96,28 @@ class Explorer(Generic[R, F]):
         raise NotImplementedError
 
     def _check_living(self, recorder: R, seen: Disk, outcome: F) -> None:
-        """Check what other processes see at this very moment, in which nothing crashes."""
+        """Check what other processes read at this moment, without a crash."""
 
     def _note(self, outcome: F) -> None:
-        """Take in what one state of a moment has left."""
+        """Record the content of one state."""
 
     def _key(self, recorder: R, disk: Disk) -> bytes:
-        """Return what two disks share only if they are reopened alike."""
+        """Return a key that two disks share only if they reopen the same."""
         return disk.digest()
 
     def _moment(self, recorder: R) -> tuple[Hashable, ...]:
-        """Return the state of the promises. A disk is judged again if this differs."""
+        """Return a key of the promises. A disk is judged again if it differs."""
         return (recorder.calls, self.tally.boundaries)
 
     def _root(self) -> str:
         raise NotImplementedError
 
-    # What they share.
+    # Common methods.
 
     def run(self, states: int) -> Tally:
-        """Judge about this many states, a few at each boundary or at as many as they are enough for."""
+        """Judge about this many states, a few at each boundary, or at fewer boundaries if there are too many."""
         started = time.perf_counter()
-        # Each recovery has something to warn of; a run of thousands would be nothing but warnings.
+        # Each recovery warns; thousands of them would print only warnings.
         logging.getLogger("seeklog").setLevel(logging.CRITICAL)
         for number in range(ROUNDS_MAX):
             before = self.tally.states
@@ -131,7 +131,7 @@ class Explorer(Generic[R, F]):
         return self.tally
 
     def _run_round(self, seed: int, states: int) -> bool:
-        """Run the workload once with this seed; tell whether it is worth going on."""
+        """Run the workload once with this seed; return whether to continue."""
         try:
             boundaries = max(self._count_boundaries(seed), 1)
             self._states_per_boundary = max(self.states_least, -(-states // boundaries))
@@ -139,7 +139,7 @@ class Explorer(Generic[R, F]):
             self._detail = _detail_for(self._states_per_boundary, seed=seed)
             self._run_once(seed)
         except (SeeklogError, AssertionError) as error:
-            # A call of the workload itself went wrong, with no crash or after one that the engine survived.
+            # A call of the workload failed, without a crash or after one that the engine survived.
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}"
             self.tally.violations.append(f"{self.tally.workload}, seed {seed}, in {place.name}: {what}")
@@ -241,10 +241,10 @@ class LogExplorer(Explorer[Recorder, Outcome]):
             self._check_reader(recorder, seen, min(self._ends, default=0))
 
     def _check_reader(self, recorder: Recorder, seen: Disk, end: int) -> None:
-        """Let a reader in another process look on at this very moment.
+        """Open a reader in another process at this moment.
 
-        It meets no error, sees all that was acknowledged and only what was appended, and where the watermark
-        follows the sync no record that power loss can take back: every state of this moment keeps `end`.
+        It gets no error, reads all acknowledged records and only appended ones. If the watermark follows the sync, it
+        reads no record that a power loss can remove: every state of this moment keeps `end`.
         """
         try:
             with open_reader(SimFiles(seen), recorder.config) as reader:
@@ -269,12 +269,12 @@ class LogExplorer(Explorer[Recorder, Outcome]):
 
 
 def explore(workload: Workload, *, states: int, seed: int, disk_type: type[SimFiles] = SimFiles) -> Tally:
-    """Run one workload until about this many crash states were judged."""
+    """Run one workload until about this many crash states are judged."""
     return LogExplorer(workload, seed=seed, disk_type=disk_type).run(states)
 
 
 def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tuple[Recorder, Disk]:
-    """Return the disk of a reported violation, for a closer look."""
+    """Return the disk of a reported violation, to examine it."""
     found: list[Disk] = []
 
     def take(recorder: Recorder) -> None:
@@ -290,7 +290,7 @@ def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tu
 
 
 def _detail_for(states_per_boundary: int, *, seed: int) -> Detail:
-    """Look no closer than the states that will be judged: enumerating costs too."""
+    """Limit the enumeration to the states that will be judged, because it costs time too."""
     sectors = min(9, max(3, states_per_boundary.bit_length()))
     return Detail(
         prefixes=max(16, states_per_boundary),

@@ -1,4 +1,4 @@
-"""A disk that fails: `FaultyFiles`, on any other disk, at the nth call of the chosen methods."""
+"""A disk that fails: `FaultyFiles` wraps any disk and fails at the nth call of the chosen methods."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FaultyFiles:
-    """Any disk, failing at the nth call of the chosen methods, and from then on if `lasting`.
+    """A disk that fails at the nth call of the chosen methods, and from then on if `lasting`.
 
-    `create` is an `open` that makes a new file.
+    `create` is an `open` that creates a file.
 
-    A write that finds the disk full may have written a prefix first: `prefix` says how many bytes. A sync
-    that fails on a simulated disk loses the file's dirty pages, as Linux does.
+    A write on a full disk may write a prefix of `prefix` bytes first. A failed sync on a simulated disk loses the
+    file's dirty pages, as on Linux.
     """
 
     inner: Files
@@ -42,7 +42,7 @@ class FaultyFiles:
     _paths: dict[int, str] = field(default_factory=dict)
 
     def heal(self) -> None:
-        """Fail no more."""
+        """Stop failing."""
         self.fail_at = 0
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:

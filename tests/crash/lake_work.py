@@ -1,4 +1,4 @@
-"""The steps of a lake's job on a disk that loses power, and what a new job makes of what is left."""
+"""The steps of a lake's job on a disk that loses power, and the next job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def content(number: int) -> bytes:
 
 
 def write_job(sim: SimFiles, lake: LakeDirectory, manifest: Manifest, *, unique: str) -> Manifest:
-    """Do what a job does with the disk: two files, of two days, and a commit."""
+    """Do the file operations of a job: two files, of two days, and a commit."""
     commit = manifest.commit
     start = commit * 10
     hidden = []
@@ -49,7 +49,7 @@ def write_job(sim: SimFiles, lake: LakeDirectory, manifest: Manifest, *, unique:
 
 
 def run_jobs(sim: SimFiles, *, unique: str, until: int = JOBS) -> int:
-    """Bring a lake to so many commits, from whatever it is at; return how many it had."""
+    """Bring a lake to a number of commits; return the number it had."""
     lake = LakeDirectory(LAKE, files=sim)
     found = lake.read_manifest()
     with lake.locked():
@@ -67,7 +67,7 @@ def run_jobs(sim: SimFiles, *, unique: str, until: int = JOBS) -> int:
 
 
 def look(disk: Disk, *, committed: int) -> None:
-    """Go on with what a crash has left: what was committed is there, and a new job ends as the old one would have."""
+    """Continue after a crash: committed files exist, and a new job ends as the old one would have."""
     sim = SimFiles(disk)
     assert run_jobs(sim, unique="b" * 32) >= committed
     files = {path for path in sim.disk().files if path.endswith(".parquet") or "/.part-" in path}
@@ -77,7 +77,7 @@ def look(disk: Disk, *, committed: int) -> None:
 
 
 def explore_lake(sim: SimFiles, *, step: int = 1) -> int:
-    """Run jobs, and try every crash at each `step`th step of them; return how many states that were."""
+    """Run jobs, and try every crash state at each `step`th step; return the number of states."""
     states: set[bytes] = set()
     boundaries = itertools.count()
     committed = 0

@@ -1,11 +1,11 @@
-"""Runs the engine on a simulated disk, notes what it promised, and judges what a crash left behind.
+"""Runs the engine on a simulated disk, records its promises, and judges crashed disks.
 
-A `Recorder` passes each call on to a `Log` and keeps the promise that holds at every moment. At each
-boundary between two operations of the disk an observer may take the possible crash states and have each
-reopened (`reopen`) and judged (`Promise.violations`).
+A `Recorder` passes each call to a `Log` and keeps the promise that is valid at every moment. At each boundary between
+two operations of the disk an observer may enumerate the possible crash states, reopen each (`reopen`), and judge it
+(`Promise.violations`).
 
-The one invariant: a promise is widened before the call that may break it (a truncation, a retention) and
-narrowed after the call that made it (an append, a flush) has returned.
+The one invariant: a promise is widened before a call that may break it (a truncation, a retention) and narrowed after
+a call that strengthens it (an append, a flush) has returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SENTINEL: Final = b"appended after the crash"
 
 
 class Content(NamedTuple):
-    """All of a record but its offset."""
+    """A record without its offset."""
 
     key: bytes | None
     value: bytes | None
@@ -56,7 +56,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a crashed disk turned out to hold when it was opened for writing."""
+    """The content of a crashed disk when it was opened for writing."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -76,7 +76,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Promise:
-    """What a caller may rely on."""
+    """The promise to a caller."""
 
     start_at_least: int = 0
     start_at_most: int = 0
@@ -98,7 +98,7 @@ class Promise:
     """What may be found at each offset: more than one only while a truncation is under way."""
 
     def violations(self, outcome: Outcome, *, is_power_loss: bool) -> list[str]:
-        """Say how an outcome breaks this promise; an empty list: it does not."""
+        """Return how an outcome breaks this promise; an empty list if it does not."""
         if outcome.problem:
             return [outcome.problem]
         return list(self._violations(outcome, is_power_loss=is_power_loss))
@@ -114,7 +114,7 @@ class Promise:
             for offset, content in seen.items():
                 if content not in self.possible.get(offset, ()):
                     yield f"offset {offset} holds what was never there, or is deleted: {content}"
-        # Beyond what is promised there is a beginning of what was appended, never a selection.
+        # After the promised records there is a prefix of the other appended records, never a selection.
         for offset in range(max(start, self.start_at_least), end):
             if offset not in outcome.records:
                 if offset in self.absent:
@@ -139,7 +139,7 @@ class Promise:
 
     def _epoch_violations(self, outcome: Outcome, kept_end: int) -> Iterator[str]:
         for (epoch, first), (_, next_first) in itertools.pairwise(self.epoch_starts.items()):
-            # Only an epoch that has a record which survives, and a successor that has one too, has an end.
+            # An epoch has an end only if it and its successor have a surviving record.
             if first < next_first < kept_end and first >= outcome.log_start_offset:
                 found = outcome.epoch_ends.get(epoch)
                 if found != (epoch, next_first):
@@ -147,11 +147,11 @@ class Promise:
 
 
 class PowerLoss(BaseException):
-    """Ends the process that the engine believes it runs in. Not an Exception: nobody may handle it."""
+    """Ends the simulated process of the engine. Not an Exception, so that no handler catches it."""
 
 
 class Recorder:
-    """A log on a simulated disk, and the promise that it has made."""
+    """A log on a simulated disk, and its promise."""
 
     def __init__(
         self,
@@ -206,19 +206,19 @@ class Recorder:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log has been opened, and recovered if that was needed."""
+        """Whether the log is open, and recovered if necessary."""
         return self._log is not None
 
     @property
     def first_batch(self) -> int:
-        """The first offset that begins a batch and is not deleted."""
+        """The first base offset of a batch that is not deleted."""
         starts = [start for start in self._batch_starts if start >= self.log.log_start_offset]
         return min(starts, default=self.log.log_end_offset)
 
-    # The engine's calls.
+    # Calls of the engine.
 
     def open(self) -> None:
-        """Open for writing; what is found is what is promised from now on."""
+        """Open for writing; its content is the new promise."""
         self._log = None
         files = self.door(self.files)
         self._log = log = Log(PATH, config=self.config, files=files, clock=self.clock, background=False)
@@ -239,7 +239,7 @@ class Recorder:
         self.calls += 1
 
     def _learn_epochs(self, log: Log) -> None:
-        """Take the epochs for what they are after an open: the last change to them was made or was not."""
+        """Accept the epochs after an open: their last change was made or not."""
         starts = {}
         for epoch in sorted({*self.epochs, log.leader_epoch} - {0}):
             if log.end_offset_for_epoch(epoch)[0] == epoch:
@@ -267,7 +267,7 @@ class Recorder:
             assert len(offsets) == count
 
     def append_numbered(self, count: int = 2, *, producer_id: int = 7) -> None:
-        """Append as a producer that goes on where the log says, as one does after a crash."""
+        """Append as a producer that continues at the log's sequence, as after a crash."""
         place = self.log.next_sequence(producer_id) or ProducerSequence(producer_id=producer_id)
         records = [self._record(self.chance.randbytes(60)) for _ in range(count)]
         self._intend(records)
@@ -278,7 +278,7 @@ class Recorder:
         self.promise.producers[producer_id] = offsets.stop - 1
 
     def append_transaction(self, *keys: bytes, commits: bool, producer_id: int = 7) -> None:
-        """Append a batch of a producer's transaction and the marker that ends it, as they come from a broker."""
+        """Append a batch of a producer's transaction and the marker that ends it, as from a broker."""
         place = self.log.next_sequence(producer_id) or ProducerSequence(producer_id=producer_id)
         records = [self._record(self.chance.randbytes(150), key=key) for key in keys]
         whose = {"producer_id": producer_id, "producer_epoch": place.epoch}
@@ -294,7 +294,7 @@ class Recorder:
         self.promise.producers[producer_id] = first + len(records) - 1
 
     def repeat(self, producer_id: int = 7) -> None:
-        """Append a producer's last batch again, if it is there: it has the offsets that it had."""
+        """Append a producer's last batch again, if it exists: it gets the same offsets."""
         records, place, offsets = self._last_numbered.get(producer_id, ([], None, range(0)))
         if place is not None and self.log.next_sequence(producer_id) == place.after(len(records)):
             with self._appending():
@@ -308,12 +308,12 @@ class Recorder:
             self.log.append_batches(raw)
 
     def append_through_writer(self, count: int) -> None:
-        """Append by the buffering producer; nothing is promised before its futures are done."""
+        """Append with the buffering producer; nothing is promised before its futures are done."""
         records = [self._record() for _ in range(count)]
         self._intend(records)
         first = self.promise.acknowledged_end
         if self.may_lack_room:
-            # A batch that finds no room is refused alone, and those behind it come to stand in its place. They are put
+            # A batch without room is refused alone, and later batches get its offsets. They are put
             # before the one that is promised, which is the last, and is so as soon as the log calls it durable.
             for place in range(count):
                 self.promise.possible[first + place][-1:-1] = map(Content.of, records[place + 1 :])
@@ -328,7 +328,7 @@ class Recorder:
                 if error is None:
                     self.promise.possible[future.result()] = [Content.of(record)]
             if all(error is None or isinstance(error, DiskFull) for error in errors):
-                self._settle()  # what was refused is nowhere; all the others are acknowledged
+                self._settle()  # refused batches do not exist; all others are acknowledged
             assert [future.result(timeout=0) for future in futures] == list(range(first, first + count))
         self._batch_starts = [batch.base_offset for batch in read_batches(self.log)]
 
@@ -347,7 +347,7 @@ class Recorder:
         self._settle()
 
     def compact(self, *, buffer_bytes: int = 1 << 20) -> None:
-        """Keep the latest record of each key; what went may not come back."""
+        """Compact; removed records may not return."""
         promise = self.promise
         counting = {offset: found for offset, found in promise.possible.items() if offset not in self._aborted}
         last = {found[-1].key: offset for offset, found in counting.items()}
@@ -362,20 +362,20 @@ class Recorder:
         self._settle()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batch that holds `offset` and all behind it."""
+        """Truncate to before the batch with `offset`."""
         promise = self.promise
         end = max((start for start in self._batch_starts if start <= offset), default=offset)
         if offset == promise.acknowledged_end:
             end = offset
         if self.config.compacts:
-            # A hole before the batch goes with it, and so may the later record that another one went for.
+            # A gap before the batch is removed with it, as may be a later record that had superseded another.
             end = self.log.plan_truncate_to(offset).first_offset
             promise.absent |= promise.superseded.keys()
             promise.superseded = {}
         promise.durable_end = min(promise.durable_end, end)
         promise.acknowledged_end = min(promise.acknowledged_end, end)
         promise.start_at_least = min(promise.start_at_least, end)
-        # The epoch itself is not given back: it goes on from the new end.
+        # The epoch is not undone: it continues from the new end.
         promise.epoch_starts = {epoch: min(first, end) for epoch, first in promise.epoch_starts.items()}
         promise.producers = {each: last for each, last in promise.producers.items() if last < end}
         assert self.log.truncate_to(offset) == end
@@ -404,23 +404,23 @@ class Recorder:
     def close(self) -> None:
         self.log.close()
         self._log = None
-        # A clean close syncs: the whole log is durable once it has returned.
+        # A clean close syncs, so the whole log is durable after it.
         self.promise.durable_end = self.promise.acknowledged_end
         self.calls += 1
 
     def forget_the_refused_append(self) -> None:
-        """Note that the last append was refused whole: what it brought may not be found from now on."""
+        """Record that the last append was refused: its records must not exist from now on."""
         for offset in [offset for offset in self.promise.possible if offset >= self.log.log_end_offset]:
             del self.promise.possible[offset]
         self._settle()
 
     def leave_swap_behind(self, *, merged: int) -> None:
-        """Do to a closed log what a broker does that dies while it swaps in a cleaned segment.
+        """Leave a closed log as a broker that dies while it swaps in a cleaned segment.
 
-        The cleaned segment stands for `merged` old ones; the old ones are still there or not.
+        The cleaned segment replaces `merged` old ones, which may still exist.
         """
         self.sim.on_boundary = None
-        with suppress(OSError):  # a disk that fails is one of the things that it may die of
+        with suppress(OSError):  # a failing disk may end the process
             self._swap_in(merged)
         self.sim.on_boundary = self._at_boundary
 
@@ -440,18 +440,18 @@ class Recorder:
                 self.sim.remove(f"{PATH}/{base}{suffix}")
         self.sim.sync_directory(PATH)
 
-    # Crashes inside a workload.
+    # Crashes within a workload.
 
     def kill(self) -> None:
-        """Lose the process between two calls. What it wrote stays visible, and pending."""
+        """Kill the process between two calls. Its writes stay visible and pending."""
         self.sim.process_crash()
         self._log = None
         self.files = self.sim
 
     def lose_power_during(self, action: Callable[[], object], *, at: int, leaving: str = "") -> bool:
-        """Run `action`, lose power at its nth boundary, go on with a disk drawn by lot.
+        """Run `action`, lose power at its nth boundary, and continue with a random crash state.
 
-        `leaving` is how the labels of the states to draw from begin. Tell whether there were that many
+        `leaving` is a prefix of the labels of the states to choose from. Return whether there were that many
         boundaries; if not, power is lost after the action.
         """
         crashed = self._run_until(action, at=at)
@@ -468,9 +468,9 @@ class Recorder:
         return crashed is not None
 
     def kill_at_rename(self, action: Callable[[], object], *, to: str, nth: int = 1) -> None:
-        """Run `action` and kill the process when a file has just got a name that ends so, for the nth time.
+        """Run `action` and kill the process right after the nth rename to a name with this suffix.
 
-        Everybody sees that name then, and a power loss may take it back.
+        The name is visible then, and a power loss may undo it.
         """
         self._crash_to, self._crash_to_left = to, nth
         try:
@@ -496,13 +496,13 @@ class Recorder:
         self.sim = self.files = sim
         self._log = None
 
-    # The insides.
+    # Internals.
 
     def _record(self, value: bytes | None = None, *, key: bytes | None = None) -> Record:
         chance = self.chance
         headers: tuple[tuple[str, bytes], ...] = ()
         if value is None:
-            # Mostly within one sector; now and then over three, where a segment holds several of those.
+            # Usually within one sector; sometimes over three, if a segment has room for several of those.
             largest = min(1100, self.config.segment_bytes // 8)
             value = chance.randbytes(chance.choice((0, 5, 20, 60, 60, largest)))
             headers = (("trace", chance.randbytes(3)),) if chance.random() < 0.2 else ()
@@ -525,7 +525,7 @@ class Recorder:
         self._settle()
 
     def _settle(self) -> None:
-        """Note what holds now that a call has returned."""
+        """Update the promise after a call has returned."""
         log, promise = self.log, self.promise
         start = promise.start_at_least = promise.start_at_most = log.log_start_offset
         promise.possible = {at: found for at, found in promise.possible.items() if at >= start}
@@ -539,7 +539,7 @@ class Recorder:
         if self._crashed is not None and self._crash_at >= 0:
             raise PowerLoss
         if self._is_appending:
-            # The point is public: a caller in another thread may rely on it before this call returns.
+            # The recovery point is public: another thread may rely on it before this call returns.
             self.promise.durable_end = max(self.promise.durable_end, self.log.recovery_point)
         if self.is_observed:
             self.observed_boundaries += 1
@@ -560,7 +560,7 @@ class Recorder:
 
 
 def look(log: LogReader, epochs: Sequence[int] = ()) -> Outcome:
-    """Return what an open log holds."""
+    """Return the content of an open log."""
     start, end = log.log_start_offset, log.log_end_offset
     records = {record.offset: Content.of(record) for record in read_everything(log)}
     problem = ""
@@ -587,12 +587,12 @@ def look(log: LogReader, epochs: Sequence[int] = ()) -> Outcome:
 
 
 def open_partition(log: LogReader) -> Partition | None:
-    """Return the partition that this process has open for writing, None if the log is only read."""
+    """Return the partition that this process has open for writing, or None for a reader."""
     return log._source if isinstance(log._source, Partition) else None
 
 
 def producers_of(log: LogReader) -> dict[int, int]:
-    """Return the last offset of each producer that a log knows; one that is only read knows none."""
+    """Return the last offset of each producer of a log; a reader has none."""
     partition = open_partition(log)
     if partition is None:
         return {}
@@ -600,7 +600,7 @@ def producers_of(log: LogReader) -> dict[int, int]:
 
 
 def producer_problem(log: LogReader, producers: dict[int, int]) -> str:
-    """Hold what is known of producers against the batches that are there."""
+    """Compare the state of producers with the batches."""
     partition = open_partition(log)
     if partition is None:
         return ""
@@ -620,7 +620,7 @@ def producer_problem(log: LogReader, producers: dict[int, int]) -> str:
 
 
 def _index_problem(log: LogReader) -> str:
-    """Hold entries for aborted transactions against their markers: one without would hide what is committed later."""
+    """Compare entries of aborted transactions with markers: an entry without a marker would hide later records."""
     partition = open_partition(log)
     if partition is None or not log.config.compacts:
         return ""
@@ -629,7 +629,7 @@ def _index_problem(log: LogReader) -> str:
     try:
         listing = [name for name in files.list(directory) if name.endswith(names.TRANSACTION_INDEX)]
         indexes = {name: files.read_file(f"{directory}/{name}") for name in listing}
-    except OSError as error:  # not a call of the log, but it fails like one
+    except OSError as error:  # not a call of the log, but fails like one
         raise NotAccessible(f"{directory} cannot be looked at: {error}") from error
     for name, index in indexes.items():
         for _, producer_id, _, last_offset, _ in struct.iter_unpack(">hqqqq", index):
@@ -665,7 +665,7 @@ def read_batches(log: LogReader) -> Iterator[Batch]:
 def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms: int = START_MS) -> Outcome:
     """Open a crashed disk as a reader, then as a writer; append, close, and open it again.
 
-    The result holds what the writer found at first; its `problem` says what else went wrong.
+    The result has what the writer found first; its `problem` is what else went wrong.
     """
     read_only: dict[int, Content] = {}
     if any(path.startswith(PATH) for path in disk.files):
@@ -673,7 +673,7 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
             with open_reader(SimFiles(disk), config, now_ms=now_ms) as reader:
                 read_only = {record.offset: Content.of(record) for record in reader.scan()}
         except SeeklogError:
-            pass  # A reader may refuse what recovery has not seen yet; it may not invent.
+            pass  # A reader may refuse an unrecovered log; it must not invent records.
     sim = SimFiles(disk)
     try:
         with open_log(sim, config, now_ms=now_ms) as log:
@@ -687,7 +687,7 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
             return Outcome(problem=f"files are left over: {sorted(sim.list(PATH))}")
         if offset != outcome.log_end_offset:
             return Outcome(problem=f"appended at {offset}, the log ended at {outcome.log_end_offset}")
-        # Power is lost once more: a clean close must have made everything durable.
+        # Lose power again: a clean close must have made everything durable.
         again = SimFiles(sim.durable_disk())
         with open_log(again, config, now_ms=now_ms) as log:
             second = look(log, epochs)
@@ -724,7 +724,7 @@ def open_log(files: Files, config: LogConfig, *, now_ms: int = START_MS) -> Log:
 
 
 def open_reader(files: Files, config: LogConfig, *, now_ms: int = START_MS) -> LogReader:
-    """Open the log of a simulated disk to read from."""
+    """Open the log of a simulated disk for reading."""
     return LogReader(PATH, config=config, files=files, clock=FakeClock(now_ms))
 
 

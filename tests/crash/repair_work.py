@@ -1,4 +1,4 @@
-"""A damaged log that is repaired: where the repair must end, however often it is cut short."""
+"""Repairs of a damaged log, which must have the same result however often they are interrupted."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def damaged_disk(damage: Damage) -> Disk:
 
 
 def killed_log(damage: Damage) -> SimFiles:
-    """Return a log whose writer was killed: of its segments only the first record was synced, the rest is pending."""
+    """Return a log whose writer was killed after syncing only the first record of its segments."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
     log = Log(PATH, config=CONFIG, files=files, clock=FakeClock(), background=False)
     for number in range(RECORDS):
@@ -149,19 +149,19 @@ def errors(files: Files) -> list[str]:
 
 
 def kept_aside(disk: Disk) -> dict[str, bytes]:
-    """Return the bytes that a repair has quarantined."""
+    """Return the bytes quarantined by a repair."""
     return {path: data for path, data in disk.files.items() if path.endswith(names.DAMAGED)}
 
 
 def lost_offsets(disk: Disk) -> set[int]:
-    """Return the offsets that are listed as lost."""
+    """Return the offsets listed as lost."""
     lines = disk.files.get(f"{PATH}/{names.LOSSES}", b"").decode().splitlines()[1:-1]
     return {offset for line in lines for offset in range(*map(int, line.split()[1:3]))}
 
 
 @dataclass(slots=True)
 class RepairPromise:
-    """Where the repair of a disk ends when nothing is in its way."""
+    """The result of an uninterrupted repair."""
 
     records: dict[int, bytes]
     kept: dict[str, bytes] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class RepairPromise:
         return cls(read_all(PATH, files), kept_aside(files.disk()), from_torn)
 
     def violations(self, disk: Disk) -> list[str]:
-        """Repair what an interrupted repair has left, and say how that is not where one would have ended."""
+        """Repair a disk after an interrupted repair, and return the differences from an uninterrupted one."""
         left = SimFiles(disk)
         try:
             mend(PATH, left, from_torn=self.from_torn)
@@ -189,7 +189,7 @@ class RepairPromise:
 
 
 class RepairRecorder:
-    """Repairs a log that was damaged in one way."""
+    """Repairs a log with one kind of damage."""
 
     def __init__(self, disk_type: Callable[[Disk], Any], damage: Damage) -> None:
         disk = damaged_disk(damage)

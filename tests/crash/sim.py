@@ -1,16 +1,16 @@
 """A disk in memory that may lose power: `SimFiles`.
 
-`SimFiles` keeps what a reader sees, what is durable, and between the two the list of pending operations:
+`SimFiles` keeps the visible state, the durable state, and the list of pending operations between the two:
 
     write, truncate      of a file's bytes, until `sync` of that file
     link, unlink, rename of a directory's names, until `sync_directory` of that directory
 
-A file and its name are two things: syncing one says nothing of the other. So are a directory and its name: what is
-in a directory goes where its name goes, and is not there without one. At power loss any part of the
-pending operations may have reached the disk, in any order; `crash_states` enumerates the telling ones.
+A file and its name are separate: syncing one does not sync the other. So are a directory and its name: its content
+moves with its name, and does not exist without it. At power loss any part of the pending operations may have reached
+the disk, in any order; `crash_states` enumerates the interesting ones.
 
-The one invariant: an operation is either in the durable state or pending, and what a reader sees is the
-durable state with every pending operation applied, except for bytes that a failed sync has lost.
+The one invariant: an operation is either in the durable state or pending, and the visible state is the durable state
+with every pending operation applied, except for bytes lost by a failed sync.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 AnyDisk = TypeVar("AnyDisk")
-SECTOR_SIZE: Final = 512  # what a disk writes whole or not at all
-GARBAGE: Final = 0xA5  # stands for whatever a freed block held before
+SECTOR_SIZE: Final = 512  # written completely or not at all
+GARBAGE: Final = 0xA5  # the old content of a freed block
 MODIFIED_MS: Final = 1_700_000_000_000
-HANDLE_FIRST: Final = 1_000_000  # above any real descriptor of a test run, so that a mix-up fails
+HANDLE_FIRST: Final = 1_000_000  # above any real descriptor of a test run, so that confusing them fails
 
 
 class File:
-    """The bytes of one file, whatever its names."""
+    """The bytes of one file, independent of its names."""
 
     __slots__ = ("content", "durable", "modified_ms", "number")
 
@@ -88,7 +88,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """The size of a write without its bytes; never pending, only what is left of a write at power loss."""
+    """The size of a write without its bytes: never pending, only the rest of a write at power loss."""
 
     file: File
     size: int
@@ -131,14 +131,14 @@ Operation: TypeAlias = DataOperation | NameOperation
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What is on a disk: directories, and the bytes of each file by its path."""
+    """The content of a disk: directories, and the bytes of each file by path."""
 
     directories: frozenset[str]
     files: Mapping[str, bytes]
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], *, directories: Collection[str] = ()) -> Disk:
-        """Return a disk with these files and every directory on their way."""
+        """Return a disk with these files and all of their directories."""
         found = {"/"}
         for path in [*directories, *map(posixpath.dirname, files)]:
             while path != "/":
@@ -147,7 +147,7 @@ class Disk:
         return cls(frozenset(found), dict(files))
 
     def digest(self) -> bytes:
-        """Return a key that two disks share only if they are alike."""
+        """Return a key that two disks share only if they are equal."""
         mixed = hashlib.blake2b(digest_size=16)
         for path in sorted(self.directories):
             mixed.update(f"{path}/\n".encode())
@@ -169,7 +169,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How closely `crash_states` looks. The defaults are the bounds of the full enumeration."""
+    """The limits of `crash_states`. The defaults are those of the full enumeration."""
 
     prefixes: int = 4096
     """At most this many byte prefixes of the last write."""
@@ -193,9 +193,9 @@ class _Handle:
 
 
 class SimFiles:
-    """A disk in memory. Not for two threads.
+    """A disk in memory, for one thread.
 
-    `on_boundary` is called after each operation that changes what a crash may leave behind.
+    `on_boundary` is called after each operation that changes the possible crash states.
     """
 
     def __init__(self, disk: Disk | None = None, *, modified_ms: int = MODIFIED_MS) -> None:
@@ -210,7 +210,7 @@ class SimFiles:
         if disk is not None:
             self._load(disk)
 
-    # What storage may ask.
+    # The methods of Files.
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         directory, name = self._place(path)
@@ -226,7 +226,7 @@ class SimFiles:
 
     def close(self, handle: int) -> None:
         if handle in self._gone:
-            return  # of a process that is no more: its objects may still be collected here
+            return  # handles of a dead process: its objects may still be collected here
         self._handle(handle)
         del self._handles[handle]
 
@@ -358,7 +358,7 @@ class SimFiles:
         if self._inode(path) is not mine.file:
             raise os_error(errno.ENOENT, path)
         mine.is_lock = True
-        # Not an operation: who holds it means nothing after a crash, and would double the states to look at.
+        # Not an operation: locks mean nothing after a crash, and would double the number of states.
         note, mine.file.content = bytes(mine.file.content).decode(), owner.ljust(LOCK_TEXT_SIZE).encode()
         return note
 
@@ -371,7 +371,7 @@ class SimFiles:
         return any(other.is_lock and other.file is file for other in self._handles.values())
 
     def lock_out_broker(self, path: str) -> int:
-        # A lock of another sort than `lock` takes: the two do not meet, as fcntl's and flock's do not.
+        # Another kind of lock than `lock`: the two are independent, like those of fcntl and flock.
         return self._lock_broker_file(path, as_broker=False)
 
     def has_broker(self, path: str) -> bool:
@@ -391,40 +391,40 @@ class SimFiles:
         mine.is_broker, mine.locks_out_broker = as_broker, not as_broker
         return number
 
-    # What a test may ask.
+    # For tests.
 
     @property
     def open_handles(self) -> int:
-        """How many handles have not been closed."""
+        """The number of open handles."""
         return len(self._handles)
 
     def disk(self) -> Disk:
-        """Return what a reader sees."""
+        """Return the visible state."""
         return self._seen_disk()
 
     def durable_disk(self) -> Disk:
-        """Return what is left if no pending operation reached the disk."""
+        """Return the durable state, without pending operations."""
         return self._disk_after([])
 
     def process_crash(self) -> None:
-        """Lose the process, keep the machine: handles and locks go, every operation stays visible."""
+        """Kill the process only: handles and locks are released, every operation stays visible."""
         self._gone.update(self._handles)
         self._handles.clear()
 
     def fail_sync(self, handle: int) -> None:
-        """Do what Linux does when a sync fails: mark the file's dirty pages clean.
+        """Fail a sync like Linux: mark the file's dirty pages clean.
 
-        They read back fine, a later sync has nothing to write, and at power loss they are gone unless they
-        were written again.
+        They can still be read, a later sync has nothing to write, and a power loss removes them unless they are written
+        again.
         """
         file = self._handle(handle).file
         self.pending = [op for op in self.pending if _file_of(op) is not file]
         self._at_boundary()
 
     def crash_states(self, detail: Detail = Detail()) -> Iterator[tuple[str, Disk]]:  # frozen
-        """Yield what power loss may leave behind at this moment: a label to tell it by, and the disk.
+        """Yield the possible states after a power loss at this moment: a label, and the disk.
 
-        Each disk comes once.
+        Each disk is yielded once.
         """
         seen: set[bytes] = set()
         for label, operations in _survivors(self.pending, detail):
@@ -434,7 +434,7 @@ class SimFiles:
                 seen.add(digest)
                 yield label, disk
 
-    # The insides.
+    # Internals.
 
     def _load(self, disk: Disk) -> None:
         directories = {"/": self.root}
@@ -533,9 +533,9 @@ class SimFiles:
 
 
 def copied(disk: AnyDisk) -> AnyDisk:
-    """Return a disk with all that is open and pending, apart from what becomes of this one.
+    """Return an independent copy of a disk with its open handles and pending operations.
 
-    The collector waits: it would close the handles of what nobody refers to any more, while they are copied.
+    The garbage collector is paused: it could close handles while they are copied.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -547,7 +547,7 @@ def copied(disk: AnyDisk) -> AnyDisk:
 
 
 def _survivors(pending: Sequence[Operation], detail: Detail) -> Iterator[tuple[str, Sequence[Operation]]]:
-    """Yield which operations, whole or in part, power loss may have let through."""
+    """Yield the sets of operations, complete or partial, that may survive a power loss."""
     yield "none", []
     if not pending:
         return
@@ -621,7 +621,7 @@ def _parts_of_last_write(
 
 
 def _sectors_of(write: Write) -> list[Write]:
-    """Cut a write where the disk's sectors do."""
+    """Cut a write at sector boundaries."""
     end = write.position + len(write.data)
     first = write.position // SECTOR_SIZE * SECTOR_SIZE
     sectors = []
@@ -632,7 +632,7 @@ def _sectors_of(write: Write) -> list[Write]:
 
 
 def _bounded(choices: range, limit: int, chance: random.Random) -> Sequence[int]:
-    """Return all of the choices, or both ends and a random sample of what lies between."""
+    """Return all choices, or the first, the last, and a random sample between."""
     if len(choices) <= limit:
         return choices
     ends = {choices[0], choices[-1]}
@@ -648,7 +648,7 @@ def _grown(op: Operation) -> list[Operation]:
 def _spoiled(op: Operation) -> list[Operation]:
     if not isinstance(op, Write):
         return [op]
-    # Only a block that is new to the file can hold what another file left; one that is overwritten cannot.
+    # Only a block new to the file can have another file's bytes, not an overwritten one.
     start = max(op.position, len(op.file.durable))
     end = op.position + len(op.data)
     return [Write(op.file, start, bytes([GARBAGE]) * (end - start))] if start < end else []
@@ -705,7 +705,7 @@ def _resize(content: bytearray, size: int) -> None:
 
 
 def _bytearray_of(file: File) -> bytearray:
-    # Most files of a crashed disk are only read: they share the disk's bytes until the first write.
+    # Most files of a crashed disk are only read, so they share the disk's bytes until the first write.
     if isinstance(file.content, bytes):
         file.content = bytearray(file.content)
     return file.content

@@ -1,4 +1,4 @@
-"""Takes a store's workload through its crash states: every boundary, every state, reopened and judged."""
+"""Explores the crash states of a store's workload: every state at every boundary is reopened and judged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from crash.sim import Disk
     from crash.store_workloads import StoreWorkload
 
-STATES_LEAST: Final = 3  # at a boundary that is looked at: nothing, everything, and one in between
+STATES_LEAST: Final = 3  # at an observed boundary: nothing, everything, and one state between
 
 
 class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
-    """Explores one workload of a store. A state costs some twenty times what one of a log does."""
+    """Explores one workload of a store. A state costs some twenty times as much as one of a log."""
 
     states_least = STATES_LEAST
 
@@ -48,16 +48,16 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
         )
 
     def _reopen(self, recorder: StoreRecorder, disk: Disk) -> StoreOutcome:
-        # Names that are drawn while a state is judged must not change those of the workload.
+        # Random names drawn while judging must not change those of the workload.
         with seeded_names("reopening"):
             return reopen_store(disk, now_ms=recorder.clock.now_ms(), transactions=list(recorder.promise.transactions))
 
     def _key(self, recorder: StoreRecorder, disk: Disk) -> bytes:
-        # What is committed again when a disk is judged is more than the disk tells.
+        # Judging commits transactions again, which the disk alone does not determine.
         return disk.digest() + len(recorder.promise.transactions).to_bytes(2, "big")
 
     def _check_living(self, recorder: StoreRecorder, seen: Disk, outcome: StoreOutcome) -> None:
-        """A process that opens the store read-only at this very moment sees all that was acknowledged."""
+        """Check that a process that opens the store for reading at this moment sees everything acknowledged."""
         if not recorder.is_open or outcome.problem:
             return
         if outcome.read_only is None:
@@ -83,5 +83,5 @@ def explore_store(
     seed: int,
     disk_type: type[SimFiles] = SimFiles,
 ) -> Tally:
-    """Run one workload until about this many crash states were judged."""
+    """Run one workload until about this many crash states are judged."""
     return StoreExplorer(workload, seed=seed, disk_type=disk_type).run(states)

@@ -1,10 +1,10 @@
-"""What a store has promised, what was found of it after a crash, and whether the one holds the other.
+"""The promises of a store, its content after a crash, and the comparison of the two.
 
-A promise holds for each topic what it may be found as: while a call is under way the topic before and after it, later
-the one that the call has returned with. The same for groups.
+A promise has the valid states of each topic: during a call those before and after it, later the one that the call
+returned with. The same is true for groups.
 
-The one invariant: a promise is widened before the call that may break it (a deletion, a commit) and narrowed after
-the call has returned.
+The one invariant: a promise is widened before a call that may break it (a deletion, a commit) and narrowed after the
+call has returned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# The store's own words, where a topic says nothing else. Nothing expires by itself.
+# The store's defaults for topics. Nothing expires.
 WORDS: Final[dict[str, Any]] = {
     "flush": "os",
     "retention_ms": -1,
@@ -35,7 +35,7 @@ CONFIG: Final = LogConfig.from_mapping(WORDS)
 
 @dataclass(slots=True, eq=False)
 class TopicPromise:
-    """One topic as it may be found: all of it."""
+    """One valid state of a topic."""
 
     name: str
     config: dict[str, Any]
@@ -48,7 +48,7 @@ class TopicPromise:
         return self.config.get("flush", CONFIG.flush)
 
     def violations(self, found: TopicFound, *, is_power_loss: bool) -> list[str]:
-        """Say how a topic differs from this one."""
+        """Return how a topic differs from this one."""
         said: list[str] = []
         if self.topic_id not in (None, found.topic_id):
             said.append(f"{self.name} has the id {found.topic_id}, promised {self.topic_id}")
@@ -63,7 +63,7 @@ class TopicPromise:
 
 @dataclass(frozen=True, slots=True)
 class GroupPromise:
-    """One group as it may be found. One that is not there has no offsets."""
+    """One valid state of a group. A missing group has no offsets."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     generation_at_least: int = 0
@@ -100,7 +100,7 @@ class GroupFound:
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """What a crashed disk turned out to hold when the store on it was opened."""
+    """The content of a crashed disk when its store was opened."""
 
     topics: dict[str, TopicFound] = field(default_factory=dict)
     groups: dict[str, GroupFound] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class StoreOutcome:
 
 @dataclass(slots=True)
 class StorePromise:
-    """What a caller may rely on. Lists hold what may be found; the last one is what is there if nothing crashes."""
+    """The promise to a caller. Lists have the valid states; the last is the state without a crash."""
 
     topics: dict[str, list[TopicPromise | None]] = field(default_factory=dict)
     groups: dict[str, list[GroupPromise]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class StorePromise:
             if all(possible):
                 yield f"group {name}: {'; or '.join('; '.join(said) for said in possible)}"
             if self.going and self.going in outcome.topics:
-                # The deletion did not take place, then nothing of it did.
+                # If the deletion did not happen, no part of it did.
                 before = self.groups[name][0]
                 if before.violations(group):
                     yield f"{self.going} is there, but group {name} has lost its offsets: {_shown(group.offsets)}"
@@ -177,10 +177,10 @@ class StorePromise:
             yield f"topic {name}: {'; or '.join('; '.join(each[:3]) for each in said)}"
 
     def _reader_violations(self, name: str, found: TopicFound | None, outcome: StoreOutcome) -> Iterator[str]:
-        """Say what readers saw that they may not.
+        """Return the invalid reads.
 
-        In a store that is open for writing it is what recovery finds. A read-only one recovers nothing: it may see
-        less, or records that recovery cuts off behind a hole, but none that were never there.
+        A store open for writing reads the recovered state. A read-only store recovers nothing: it may read less, or
+        records after a gap that recovery cuts, but no record that was never appended.
         """
         possible = self.topics.get(name, [None])
         for view in (outcome.unrecovered, outcome.read_only):
@@ -206,4 +206,4 @@ class StorePromise:
 
 
 class TransactionUnfinished(SeeklogError):
-    """A store has said in a warning that it leaves a transaction half done; nobody may count on either half."""
+    """A store has warned that a transaction is incomplete, so neither part is promised."""

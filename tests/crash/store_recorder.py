@@ -1,6 +1,6 @@
-"""Runs a store on a simulated disk and notes what it promised.
+"""Runs a store on a simulated disk and records its promises.
 
-What `recorder` is for one log, this is for a store; `store_promise` judges what a crash left behind.
+It does for a store what `recorder` does for a log; `store_promise` judges crashed disks.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ ROOT: Final = "/data/store"
 NEW_STORE: Final = Disk.of({}, directories=["/data"])
 SENTINEL: Final = b"sent after the crash"
 PROBE: Final = "probe"
-# Every topic name of the workloads: if a crash has left no such topic, it can be created again.
+# Every topic name of the workloads: if no such topic exists after a crash, it can be created again.
 TOPICS: Final = ("orders", "payments", "audit")
 
 
 @contextlib.contextmanager
 def seeded_names(seed: object) -> Iterator[None]:
-    """Draw topic ids, members and the names of deleted directories by lot from a seed, so that a run can be had again.
+    """Make topic ids, members, and names of deleted directories reproducible from a seed.
 
-    Every such name in the store is a version 4 UUID.
+    All of them are version 4 UUIDs.
     """
     chance, before = random.Random(f"names of {seed}"), (uuid.uuid4, random.choice)
     uuid.uuid4 = lambda: uuid.UUID(int=chance.getrandbits(128), version=4)  # type: ignore[assignment]
@@ -65,7 +65,7 @@ def seeded_names(seed: object) -> Iterator[None]:
 
 
 class StoreRecorder:
-    """A store on a simulated disk, and the promise that it has made."""
+    """A store on a simulated disk, and its promise."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class StoreRecorder:
 
     @contextlib.contextmanager
     def unobserved(self) -> Iterator[None]:
-        """Prepare what a workload is about without looking at the crash states of that."""
+        """Prepare a workload without observing crash states."""
         self.is_observed = False
         try:
             yield
@@ -116,17 +116,17 @@ class StoreRecorder:
             self.is_observed = True
 
     def twin(self, observe: Callable[[StoreRecorder], None] | None = None) -> StoreRecorder:
-        """Return a recorder that has done nothing yet, with the same chances before it."""
+        """Return a fresh recorder with the same random choices."""
         chance = random.Random()
         chance.setstate(self.chance.getstate())
         return StoreRecorder(chance=chance, observe=observe, disk=self._first_disk)
 
-    # The store's calls.
+    # Calls of the store.
 
     def open(self, *, finishes: bool = True) -> None:
-        """Open for writing; what is found is what is promised from now on.
+        """Open for writing; its content is the new promise.
 
-        One that does not finish interrupted transactions stands for a store that was opened before they were begun.
+        A store that does not finish interrupted transactions simulates one that was opened before them.
         """
         self._forget_store()
         files = self.door(self.files)
@@ -137,7 +137,7 @@ class StoreRecorder:
             self._settle_transactions()
         topics, groups = look_at(self.store)
         outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
-        # Records above the recovery point are not recovered yet, so only those below it count here.
+        # Records above the recovery point are not recovered yet, so only those below count here.
         violations = self.promise.violations(outcome, is_power_loss=True)
         assert not violations, violations
         self.is_open = True
@@ -178,7 +178,7 @@ class StoreRecorder:
 
     @contextlib.contextmanager
     def _topic_changing(self, name: str, target: TopicPromise | None) -> Iterator[None]:
-        # More than one before: an earlier call has failed, and nobody knows yet what it has left.
+        # More than one state before: an earlier call has failed with an unknown effect.
         self.promise.topics[name] = [*self.promise.topics.get(name, [None]), target]
         yield
         self.promise.topics[name] = [target]
@@ -188,7 +188,7 @@ class StoreRecorder:
         self.calls += 1
 
     def send(self, topic: str, *counts: int, size: int = 40) -> None:
-        """Send records through a producer, so many to each partition, in turns."""
+        """Send a number of records to each partition in turns, with a producer."""
         promised = self.topic(topic)
         waiting = [number for number, count in enumerate(counts) for _ in range(count)]
         self.chance.shuffle(waiting)
@@ -227,9 +227,9 @@ class StoreRecorder:
     def transact(
         self, app: str, version: int, counts: Mapping[tuple[str, int], Sequence[int]], *, keep: bool = True
     ) -> bool:
-        """Stage so many records in each file of each partition and commit them; tell whether that added them.
+        """Stage a number of records in each file of each partition and commit them; return whether they were appended.
 
-        A version that this application has had before is staged and committed again with the same records.
+        An earlier version of this application is staged and committed again with the same records.
         """
         transaction = self.transaction(app, version, counts, keep=keep)
         if transaction not in self.promise.transactions:
@@ -243,7 +243,7 @@ class StoreRecorder:
         for each in self.promise.transactions:
             if (each.app, each.version) == (app, version):
                 return each
-        # The tasks take turns, as those of a job do that write to the same partitions.
+        # The tasks take turns, like concurrent tasks of a job that write to the same partitions.
         places = [(TopicPartition(*place), sizes) for place, sizes in counts.items()]
         turns = max(len(sizes) for _, sizes in places)
         files = [
@@ -261,7 +261,7 @@ class StoreRecorder:
         return Record(f"{app} {version} {mark}{filling}".encode(), key=b"key", timestamp_ms=self.clock.now_ms())
 
     def commit_staged(self, transaction: TransactionPromise, staged: Sequence[Staged]) -> bool:
-        """Commit what was staged for a transaction."""
+        """Commit a staged transaction."""
         if transaction not in self.promise.transactions:
             self.promise.transactions.append(transaction)
         self._widen(transaction)
@@ -280,7 +280,7 @@ class StoreRecorder:
         return added
 
     def _widen(self, transaction: TransactionPromise) -> None:
-        """Note where the records of a transaction may be found from now on."""
+        """Record where the records of a transaction may be from now on."""
         if transaction.state != "void":
             return
         transaction.state = "possible"
@@ -293,12 +293,12 @@ class StoreRecorder:
                 log.possible.setdefault(offset, []).append(content)
 
     def _learn(self, transaction: TransactionPromise, topics: Mapping[str, TopicFound]) -> None:
-        """Promise what was found of the partitions of a transaction: a commit leaves nothing that is not synced."""
+        """Promise the current content of a transaction's partitions, which a commit has synced."""
         for place in transaction.present(topics):
             _learn_log(self.topic(place.topic).logs[place.partition], topics[place.topic].logs[place.partition])
 
     def _settle_transactions(self) -> None:
-        """Take interrupted transactions for what an open has made of them, and logs for what recovery has."""
+        """Accept the result of an open for interrupted transactions, and that of recovery for logs."""
         if not self.promise.transactions:
             return
         topics = look_at_topics(self.store)
@@ -312,22 +312,22 @@ class StoreRecorder:
         for topic in self._present():
             for number, (promise, found) in enumerate(zip(topic.logs, topics[topic.name].logs, strict=True)):
                 _learn_log(promise, found)
-                # Less than all, if a disk that fails has kept the open from recovering it, which it says.
+                # Only a part, if a failing disk prevented the recovery, which is reported.
                 promise.durable_end = self.store.log(topic.name, number).recovery_point
 
     def _is_unfinished(self, transaction: TransactionPromise) -> bool:
-        """Tell whether a store could not finish a transaction when it was opened, as on a disk that fails."""
+        """Return whether the store could not finish a transaction when it was opened, as on a failing disk."""
         noted = read_transaction(self.files, ROOT, names.app_key(transaction.app))
         return noted is not None and noted.is_open and noted.version == transaction.version
 
     def discard(self, app: str) -> None:
-        """Sweep what a job has staged, as the driver does when it fails."""
+        """Discard the staged files of a job, as a failing driver does."""
         with open_store(self.door(self.files), read_only=True, clock=self.clock) as store:
             store.transactions.discard(app)
         self.calls += 1
 
     def append_through_log(self, topic: str, number: int, value: bytes | None) -> None:
-        """Open one partition by itself, append a record unless it is None, and close it."""
+        """Open one partition without the store, append a record unless it is None, and close it."""
         promised = self.topic(topic)
         log = Log(
             f"{ROOT}/{topic}-{number}",
@@ -348,10 +348,10 @@ class StoreRecorder:
         _learn_log(promise, found)
         self.calls += 1
 
-    # What stores do for themselves.
+    # Maintenance of the store.
 
     def maintain(self) -> None:
-        """Let the store do by hand what its thread does: all that was sent is durable afterwards."""
+        """Run the store's maintenance, after which all sent records are durable."""
         for topic in self._present():
             for log in topic.logs:
                 log.start_at_most = log.acknowledged_end
@@ -363,11 +363,11 @@ class StoreRecorder:
         self.calls += 1
 
     def open_another(self) -> Store:
-        """Open the same directory as another process may have it. A kill takes both."""
+        """Open the same directory as another process. A kill ends both."""
         return open_store(self.files, clock=self.clock)
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int], *, by: Store | None = None) -> None:
-        """Commit as a consumer does that was assigned its partitions by hand, of this store or of another."""
+        """Commit as a consumer with manually assigned partitions, of this store or of another."""
         consumer = (by or self.store).consumer(group=group, enable_auto_commit=False)
         consumer.assign(offsets)
         with self._group_changing(group, offsets):
@@ -375,7 +375,7 @@ class StoreRecorder:
         consumer.close()
 
     def join(self, group: str, topics: Sequence[str], **words: Any) -> Consumer:
-        """Let a consumer into a group."""
+        """Add a consumer to a group."""
         with self._group_changing(group, {}):
             consumer = self.store.consumer(
                 topics, group=group, auto_offset_reset="earliest", **{"enable_auto_commit": False, **words}
@@ -384,18 +384,18 @@ class StoreRecorder:
         return consumer
 
     def poll(self, group: str, consumer: Consumer) -> int:
-        """Let a consumer read; it may take partitions or give them up. Returns how many records came."""
+        """Poll a consumer, which may gain or lose partitions. Return the number of records."""
         with self._group_changing(group, {}):
             return len(consumer.poll(0))
 
     def commit_of(self, group: str, consumer: Consumer) -> None:
-        """Commit where a consumer stands."""
+        """Commit the position of a consumer."""
         offsets = {partition: consumer.position(partition) for partition in consumer.assignment}
         with self._group_changing(group, offsets):
             consumer.commit()
 
     def leave(self, group: str, consumer: Consumer, *, commits: bool = False) -> None:
-        """Close a consumer; with `commits` it does so automatically before."""
+        """Close a consumer; with `commits` it commits before."""
         member_id = consumer.member_id
         offsets = {partition: consumer.position(partition) for partition in consumer.assignment} if commits else {}
         with self._group_changing(group, offsets):
@@ -416,7 +416,7 @@ class StoreRecorder:
 
     @contextlib.contextmanager
     def _group_changing(self, group: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[None]:
-        """Widen what may be found of a group; in the end it is what the store says, with the offsets expected."""
+        """Widen the promise of a group during a change; then it is the state of the store with the expected offsets."""
         possible = self.promise.groups.get(group, [GroupPromise()])
         before = possible[-1]
         merged = {**before.offsets, **{TopicPartition(*partition): offset for partition, offset in offsets.items()}}
@@ -443,19 +443,19 @@ class StoreRecorder:
     def _forget_store(self) -> None:
         self._store, self.is_open = None, False
 
-    # Crashes inside a workload.
+    # Crashes within a workload.
 
     def kill(self) -> None:
-        """Lose the process between two calls. What it wrote stays visible, and pending."""
+        """Kill the process between two calls. Its writes stay visible and pending."""
         self.sim.process_crash()
         self._forget_store()
         self.files = self.sim
 
     def lose_power_during(self, action: Callable[[], object], *, at: int, leaving: str = "") -> bool:
-        """Run `action`, lose power at its nth boundary, go on with a disk drawn by lot.
+        """Run `action`, lose power at its nth boundary, and continue with a random crash state.
 
-        `leaving` is how the labels of the states to draw from begin. Tell whether there were that many boundaries;
-        if not, power is lost after the action.
+        `leaving` is a prefix of the labels of the states to choose from. Return whether there were that many
+        boundaries; if not, power is lost after the action.
         """
         crashed = self._run_until(action, at=at)
         states = list((crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4)))
@@ -474,7 +474,7 @@ class StoreRecorder:
         return crashed is not None
 
     def kill_when(self, action: Callable[[], object], name: str, *, times: int = 1) -> None:
-        """Run `action` and kill the process when a file has just been given this name, which is not durable yet."""
+        """Run `action` and kill the process right after a rename to this name, which is not durable yet."""
         crashed = self._run_until(action, renamed=name, times=times)
         assert crashed is not None, f"nothing was renamed to {name}"
         self._restart(crashed)
@@ -518,14 +518,14 @@ class StoreRecorder:
             raise PowerLoss
 
     def _settle(self) -> None:
-        """Take the topics and groups for what they are after an open: the last change was made or was not."""
+        """Accept the topics and groups after an open: their last change was made or not."""
         topics, groups = look_at(self.store)
         for name, possible in self.promise.topics.items():
             found = topics.get(name)
             if found is None:
                 chosen = [None] if None in possible else possible
             else:
-                # Learn only which of the possible ones it is; whether it keeps its promise is judged after.
+                # This only selects one of the valid states; the promise is judged later.
                 there = [topic for topic in possible if topic is not None]
                 fitting = [
                     topic
@@ -548,7 +548,7 @@ class StoreRecorder:
 
 
 def _learn_log(promise: Promise, found: Outcome) -> None:
-    """Promise what a log that nobody has open holds: it is synced, and nothing else can come back."""
+    """Promise the content of a closed log: it is synced, and nothing else can return."""
     assert found.log_end_offset >= promise.durable_end, f"ends at {found.log_end_offset}, not {promise.durable_end}"
     promise.possible = {offset: [content] for offset, content in found.records.items()}
     promise.acknowledged_end = promise.durable_end = found.log_end_offset
@@ -556,7 +556,7 @@ def _learn_log(promise: Promise, found: Outcome) -> None:
 
 @contextlib.contextmanager
 def _finishing_nothing(files: Files) -> Iterator[None]:
-    """Let the stores of one disk finish nothing; those that judge a copy of it meanwhile do."""
+    """Make the stores of one disk finish no transaction; stores that judge a copy still do."""
     before = Transactions.finish_open
 
     def finish_open(self: Transactions) -> None:
@@ -580,7 +580,7 @@ def open_store(
 
 
 def look_at(store: Store) -> tuple[dict[str, TopicFound], dict[str, GroupFound]]:
-    """Return what an open store holds, as its readers see it."""
+    """Return the content of an open store as its readers see it."""
     return look_at_topics(store), look_at_groups(store)
 
 
@@ -606,10 +606,10 @@ def look_at_groups(store: Store) -> dict[str, GroupFound]:
 def reopen_store(
     disk: Disk, *, now_ms: int = START_MS, transactions: Sequence[TransactionPromise] = ()
 ) -> StoreOutcome:
-    """Open a crashed disk as a reader, then as a writer; write, commit, create, close, and open it again.
+    """Open a crashed disk as a reader, then as a writer; append, commit, create, close, and open it again.
 
-    The `transactions` are committed once more on the way. The result holds what was found at first; its `problem`
-    says what else went wrong.
+    The `transactions` are committed again in between. The result has what was found first; its `problem` is what else
+    went wrong.
     """
     try:
         read_only = look_read_only(disk, now_ms)
@@ -627,7 +627,7 @@ def reopen_store(
             expected = look_at(store)
             check_directories(sim, expected[0])
         assert not sim.open_handles, f"{sim.open_handles} files are still open after the close"
-        # Power is lost once more: a clean close must have made everything durable.
+        # Lose power again: a clean close must have made everything durable.
         again = SimFiles(sim.durable_disk())
         with open_store(again, now_ms=now_ms) as store:
             second = look_at(store)
@@ -678,7 +678,7 @@ def open_by_another(disk: Disk, transactions: Sequence[TransactionPromise], now_
 
 
 def check_no_staging(sim: SimFiles, transactions: Sequence[TransactionPromise]) -> None:
-    """What was staged for a transaction that is done is gone, whichever attempt had staged it."""
+    """Check that no staged file of a committed transaction remains, of any attempt."""
     keys = {names.app_key(each.app) for each in transactions}
     for each in transactions:
         for place in each.places:
@@ -688,7 +688,7 @@ def check_no_staging(sim: SimFiles, transactions: Sequence[TransactionPromise]) 
 
 
 def look_read_only(disk: Disk, now_ms: int) -> dict[str, TopicFound] | None:
-    """Return what a read-only store sees, or None if it is refused. Either way it changes nothing."""
+    """Return what a read-only store sees, or None if it is refused. It changes nothing."""
     sim = SimFiles(disk)
     found = None
     try:
@@ -696,7 +696,7 @@ def look_read_only(disk: Disk, now_ms: int) -> dict[str, TopicFound] | None:
             found = look_at_topics(store)
             look_at_groups(store)
     except SeeklogError:
-        pass  # It may refuse what recovery has not seen yet; it may not invent.
+        pass  # It may refuse an unrecovered store; it must not invent records.
     assert sim.disk() == disk, "a read-only open has changed the disk"
     assert not sim.pending, "a read-only open has written"
     assert not sim.open_handles, f"{sim.open_handles} files are still open after a read-only open"
@@ -704,7 +704,7 @@ def look_read_only(disk: Disk, now_ms: int) -> dict[str, TopicFound] | None:
 
 
 def check_directories(sim: SimFiles, topics: Mapping[str, TopicFound]) -> None:
-    """Each directory in the root is a partition of a topic, and each partition has one, with the topic's id in it."""
+    """Check that directories and partitions match, and that each has its topic's id."""
     found = {name for name, kind in sim.kinds(ROOT).items() if kind == "directory"}
     expected = {f"{name}-{number}" for name, topic in topics.items() for number in range(len(topic.logs))}
     assert found == expected, f"directories {sorted(found - expected)} too many, {sorted(expected - found)} missing"
@@ -715,7 +715,7 @@ def check_directories(sim: SimFiles, topics: Mapping[str, TopicFound]) -> None:
 
 
 def write_everywhere(store: Store, topics: Mapping[str, TopicFound]) -> dict[str, TopicFound]:
-    """Send a record to each partition, which recovers it, and return what was there before that record."""
+    """Send a record to each partition, which recovers it, and return the content before that record."""
     found = {}
     with store.producer() as producer:
         for name, topic in topics.items():
@@ -740,7 +740,7 @@ def _before_last(store: Store, partition: TopicPartition) -> Outcome:
 
 
 def check_groups_go_on(store: Store, topics: Mapping[str, TopicFound], groups: Mapping[str, GroupFound]) -> None:
-    """A new group commits and reads back what it did; the others are as they were."""
+    """Check that a new group can commit and read its offsets, and that other groups are unchanged."""
     name = next((name for name in topics if name != CONSUMER_OFFSETS), None)
     if name is None:
         return
@@ -754,7 +754,7 @@ def check_groups_go_on(store: Store, topics: Mapping[str, TopicFound], groups: M
 
 
 def check_names_are_free(store: Store, free: Sequence[str]) -> None:
-    """A name that no topic has can be given to a new one, whose offsets begin at 0."""
+    """Check that a free name can be used for a new topic, whose offsets start at 0."""
     for name in free:
         store.create_topic(name, partitions=2)
     with store.producer() as producer:

@@ -1,7 +1,6 @@
-"""What a store is made to do while the disk watches for every way to break it.
+"""Workloads of a store whose crash states are explored.
 
-Each workload is a function of a `StoreRecorder`. What only prepares it runs unobserved: the crash states of that are
-another workload's.
+Each workload is a function of a `StoreRecorder`. Its preparation runs unobserved, because another workload covers it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreWorkload:
-    """A name, and what to do."""
+    """A name and an action."""
 
     name: str
     run: Callable[[StoreRecorder], None]
@@ -38,7 +37,7 @@ STORE_WORKLOADS: Final[dict[str, StoreWorkload]] = {}
 def workload(
     name: str, *, disk: Disk = NEW_STORE
 ) -> Callable[[Callable[[StoreRecorder], None]], Callable[[StoreRecorder], None]]:
-    """Enter a function into the table of workloads."""
+    """Add a function to the table of workloads."""
 
     def enter(run: Callable[[StoreRecorder], None]) -> Callable[[StoreRecorder], None]:
         STORE_WORKLOADS[f"store: {name}"] = StoreWorkload(f"store: {name}", run, disk)
@@ -62,7 +61,7 @@ def create_store(on: StoreRecorder) -> None:
 
 @workload("create after a kill", disk=Disk.of({}))
 def create_store_after_a_kill(on: StoreRecorder) -> None:
-    """A killed creation leaves names that are visible and not durable; the next one finds them there."""
+    """A killed creation leaves names that are visible but not durable, which the next creation finds."""
     for at in range(1, on.chance.choice((2, 3, 10))):
         on.kill_during(on.open, at=at)
     on.open()
@@ -80,7 +79,7 @@ def create_topic_of_three(on: StoreRecorder) -> None:
 
 @workload("create_topic beside another")
 def create_topic_beside_another(on: StoreRecorder) -> None:
-    """The records of the topic that is there are above its recovery point, and its writers are open."""
+    """The records of the existing topic are above its recovery point, and its writers are open."""
     with on.unobserved():
         on.open()
         on.create_topic("payments", partitions=2)
@@ -147,7 +146,7 @@ def delete_empty_topic(on: StoreRecorder) -> None:
 
 @workload("delete_topic with records")
 def delete_topic_with_records(on: StoreRecorder) -> None:
-    """Some of the records are durable before, some are not; those of the other topic are not touched."""
+    """Some of the records are durable before; those of the other topic do not change."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -164,7 +163,7 @@ def delete_topic_with_records(on: StoreRecorder) -> None:
 
 @workload("delete_topic with offsets")
 def delete_topic_with_offsets(on: StoreRecorder) -> None:
-    """Two groups have committed for it, one of them for another topic as well."""
+    """Two groups have committed offsets of it, one of them also of another topic."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -196,7 +195,7 @@ def kill_during(
 ) -> None:
     """Prepare unobserved, and kill the process at a boundary of the action.
 
-    Every other time the catalog has its name, but the name is not durable.
+    Every other time that is right after the rename of the catalog, which is not durable then.
     """
     count, named = boundaries_of(on, prepare, action)
     at = on.chance.choice(named) if named and on.chance.random() < 0.5 else on.chance.randrange(1, count + 1)
@@ -208,7 +207,7 @@ def kill_during(
 def boundaries_of(
     on: StoreRecorder, prepare: Callable[[StoreRecorder], None], action: Callable[[StoreRecorder], None]
 ) -> tuple[int, list[int]]:
-    """Return how many boundaries an action has, and at which of them the catalog was just renamed."""
+    """Return the number of boundaries of an action, and those right after a rename of the catalog."""
     named: list[int] = []
 
     def watch(rehearsal: StoreRecorder) -> None:
@@ -227,7 +226,7 @@ def boundaries_of(
 
 @workload("create_topic after a kill")
 def create_topic_after_a_kill(on: StoreRecorder) -> None:
-    """What the open finds there holds from then on, and so do records that are sent to it."""
+    """The state found by the open is promised from then on, and so are records sent to it."""
 
     def prepare(on: StoreRecorder) -> None:
         on.open()
@@ -266,7 +265,7 @@ def alter_topic_after_a_kill(on: StoreRecorder) -> None:
 
 @workload("delete_topic after a kill")
 def delete_after_a_kill(on: StoreRecorder) -> None:
-    """Power may go at each boundary of the open that finishes it."""
+    """Power may be lost at each boundary of the open that finishes it."""
 
     def prepare(on: StoreRecorder) -> None:
         on.open()
@@ -300,7 +299,7 @@ def commit_after_a_kill(on: StoreRecorder) -> None:
 
 @workload("the first commit")
 def first_commit(on: StoreRecorder) -> None:
-    """Makes `__consumer_offsets`."""
+    """The first commit creates `__consumer_offsets`."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2, flush="batch")
@@ -311,7 +310,7 @@ def first_commit(on: StoreRecorder) -> None:
 
 @workload("commits")
 def commits(on: StoreRecorder) -> None:
-    """Of several groups, some of which share a partition; each with all of its offsets or none."""
+    """Commits of several groups, some of which share a partition: all offsets of a group or none."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -329,7 +328,7 @@ def commits(on: StoreRecorder) -> None:
 
 @workload("two stores commit in turn")
 def commits_of_two(on: StoreRecorder) -> None:
-    """Each keeps the log open, and takes in what the other has appended."""
+    """Each store keeps the log open, and reads what the other has appended."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -381,7 +380,7 @@ def join_and_leave(on: StoreRecorder) -> None:
 
 @workload("two consumers, one killed")
 def two_consumers(on: StoreRecorder) -> None:
-    """They share the partitions; after the kill a third has all of them, from where the commits say."""
+    """They share the partitions; after the kill a third consumer has all of them, from the committed offsets."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -472,7 +471,7 @@ def maintain_with_retention(on: StoreRecorder) -> None:
 
 @workload("reopen")
 def reopen_again_and_again(on: StoreRecorder) -> None:
-    """Closed or killed after each round; the root's checkpoints are written, and found by the next open."""
+    """The store is closed or killed after each round, and the next open reads the root's checkpoints."""
     with on.unobserved():
         on.open()
         on.create_topic("orders", partitions=2)
@@ -488,11 +487,11 @@ def reopen_again_and_again(on: StoreRecorder) -> None:
     on.close()
 
 
-# Crashes of what follows a crash.
+# Crashes after a crash.
 
 
 def lose_power_again_and_again(on: StoreRecorder) -> None:
-    """Lose power at the first boundary of the open, then at the second boundary of the next one, and so on."""
+    """Lose power at the first boundary of the open, then at the second boundary of the next open, and so on."""
     for at in range(1, 60):
         if not on.lose_power_during(on.open, at=at):
             break
@@ -535,7 +534,7 @@ def recovery_of_delete(on: StoreRecorder) -> None:
 
 @workload("anything")
 def anything(on: StoreRecorder) -> None:
-    """Calls in an order drawn by lot, with kills and power losses between and inside them."""
+    """Calls in random order, with kills and power losses between and inside them."""
     chance = on.chance
     on.open()
     on.create_topic("audit", partitions=2, flush="batch")
@@ -564,7 +563,7 @@ def anything(on: StoreRecorder) -> None:
             calls += [lambda name=name: on.delete_topic(name)] * 2
         call = chance.choice(calls)
         fate = chance.random()
-        # The producer has a thread of its own, which must not end in the middle of a call.
+        # The producer's thread must not end in the middle of a call.
         if fate < 0.2 and call is not send:
             on.lose_power_during(call, at=chance.randrange(1, 60))
         elif fate < 0.3 and call is not send:

@@ -1,4 +1,4 @@
-"""Power lost while a store is archived to a directory: the archive is as it was or as it should be, and goes on."""
+"""Power losses during an archiving to a directory: the archive is as before or after, and can continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seeklog.archive.reading import read_manifest
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
 # Everything but one, each in turn.
 HOLES: Final = Detail(prefixes=0, sectors=0, omissions=256, samples=0)
-# So many states and more there are; fewer would mean that nobody watches.
+# A lower bound; fewer states would mean that nothing is observed.
 STATES_LEAST: Final = 300
 
 
@@ -27,7 +27,7 @@ def manifest_of(files: SimFiles) -> Manifest:
 
 
 def states_while_archiving(files: SimFiles, detail: Detail) -> list[Disk]:
-    """Archive, and return what a power loss would leave at every step of it."""
+    """Archive, and return the crash states at every step."""
     seen: dict[bytes, Disk] = {}
 
     def watch(sim: SimFiles) -> None:
@@ -42,7 +42,7 @@ def states_while_archiving(files: SimFiles, detail: Detail) -> list[Disk]:
 
 
 def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
-    """Archive, and look at what a power loss would leave at every step of it; return how many states there were."""
+    """Archive, and judge the crash states at every step; return their number."""
     seen = states_while_archiving(files, DETAIL)
     after = archived(files)
     assert after is not None
@@ -58,7 +58,7 @@ def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
 
 @pytest.mark.id("archive-crash-states")
 def test_archive_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
-    """Goal: the first archiving, one that adds to it, and one that has nothing to add."""
+    """Goal: the first archiving, one that adds segments, and one without new segments."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
     with open_on(files) as store:
         store.create_topic("orders", partitions=1)
@@ -77,7 +77,7 @@ def test_archive_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
 
 @pytest.mark.id("archive-removal-waits-for-sync")
 def test_replaced_files_stay_until_new_manifest_is_durable() -> None:
-    """Goal: an archiving was killed where its manifest had just got its name; then power goes during the next."""
+    """Goal: a kill right after the rename of the manifest, then a power loss during the next archiving."""
 
     class Killed(BaseException):
         pass
@@ -115,7 +115,7 @@ def test_replaced_files_stay_until_new_manifest_is_durable() -> None:
 
 
 def test_source_with_a_gap_from_a_crash_is_archived_up_to_the_gap() -> None:
-    """Goal: the name of a segment is gone, those of the next are there, for none was synced: recovery cuts them off."""
+    """Goal: a segment's name is lost and later names survive, because none was synced: recovery cuts these."""
     recorder = ArchiveRecorder(SimFiles)
     left: dict[bytes, Disk] = {}
 

@@ -1,4 +1,4 @@
-"""After any crash, every promised record is there, in order, and nothing is invented."""
+"""After any crash every promised record exists, in order, and nothing is invented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog.errors import SeeklogError
 
 # Some 10 seconds on one core for all workloads; `make proof` judges a thousand states of each.
 STATES_PER_WORKLOAD = 80
-# So few states of these do not tell of a bug that was made on purpose.
+# With so few states these do not find a seeded bug.
 STATES_OF = {
     "a manual high watermark falls": 250,
     "a manual high watermark falls, flush=batch": 250,
@@ -24,7 +24,7 @@ SEED = 1
 @pytest.mark.id("crash-states")
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_crash_at_any_operation_keeps_every_promise(name: str) -> None:
-    """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""
+    """Goal: no state after a power loss or a kill breaks the promise of a returned call."""
     states = STATES_OF.get(name, STATES_PER_WORKLOAD)
     tally = explore(WORKLOADS[name], states=states, seed=SEED)
 
@@ -68,11 +68,11 @@ class NoTruncate(SimFiles):
     ],
 )
 def test_engine_without_a_step_is_caught(disk_type: type[SimFiles], name: str) -> None:
-    """Goal: the suite can fail. A disk that ignores a call stands for an engine that never makes it."""
+    """Goal: the suite can fail. A disk that ignores a call simulates an engine that never makes it."""
     try:
         tally = explore(WORKLOADS[name], states=STATES_PER_WORKLOAD, seed=SEED, disk_type=disk_type)
     except (SeeklogError, AssertionError):
-        return  # the engine's own calls, or the recorder's check of what they return, saw it first
+        return  # the engine's calls or the recorder's checks failed first
     assert tally.violations
 
 

@@ -1,4 +1,4 @@
-"""A lake on a disk that loses power: its manifest is the old or the new one, and its files are whole."""
+"""A lake on a disk that loses power: its manifest is the old or the new one, and its files are complete."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class NoTopicSync(SimFiles):
 @pytest.mark.parametrize("disk_type", [NoSync, NoDirectorySync, NoDateSync, NoTopicSync])
 def test_lake_without_a_step_is_caught(disk_type: type[SimFiles]) -> None:
     """Goal: the test above can fail."""
-    with pytest.raises(Exception):  # whatever goes wrong first
+    with pytest.raises(Exception):  # the first failure
         explore_lake(disk_type(Disk.of({}, directories=["/lakes"])))

@@ -1,4 +1,4 @@
-"""Power lost, or a kill, while a damaged log is repaired: the next repair ends where the first would have."""
+"""Power losses and kills during the repair of a damaged log: the next repair has the same result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
 # Everything but one, each in turn, and some more.
 NAMES: Final = Detail(prefixes=1, sectors=1, omissions=24, samples=12)
-# So many states and more there are in each case; fewer would mean that nobody watches.
+# A lower bound for each case; fewer states would mean that nothing is observed.
 STATES_LEAST: Final = 40
 
 
@@ -74,7 +74,7 @@ def test_next_repair_completes_one_that_a_crash_interrupted(damage: Damage) -> N
 @pytest.mark.id("repair-syncs-first")
 @pytest.mark.parametrize("damage", [damage_inside, damage_the_checkpoint])
 def test_repair_promises_nothing_that_only_the_page_cache_holds(damage: Damage) -> None:
-    """Goal: the writer was killed before a sync; a power loss while its log is repaired, or then, leaves no hole."""
+    """Goal: the writer was killed before a sync; a power loss during or after the repair leaves no gap."""
     files = killed_log(damage)
     seen: dict[bytes, Disk] = {}
 
@@ -102,7 +102,7 @@ def test_repair_promises_nothing_that_only_the_page_cache_holds(damage: Damage) 
 @pytest.mark.id("repair-names-durable")
 @pytest.mark.parametrize("nth", [1, 2])
 def test_repair_removes_no_file_before_its_replacement_is_durable(nth: int) -> None:
-    """Goal: a compaction was killed where a new segment had just got its name; power goes as a repair ends it."""
+    """Goal: a compaction was killed right after the rename of a new segment; power is lost during the repair."""
     config = config_of(flush="batch", segment_bytes=1400, cleanup_policy="compact")
     recorder = Recorder(config, chance=random.Random(1))
     recorder.open()
@@ -152,7 +152,7 @@ def test_next_repair_completes_one_killed_at_any_change(tmp_path: Path, is_befor
         expected = found
         shutil.rmtree(path)
         if os.WIFEXITED(status):
-            assert number > 20  # a repair of two segments takes more changes than that
+            assert number > 20  # a repair of two segments has more changes
             return
     raise AssertionError("it is never done")
 

@@ -1,4 +1,4 @@
-"""The simulated disk itself: what survives, what does not, and that it catches a protocol with a hole."""
+"""The simulated disk: what survives a power loss, and that it finds flawed protocols."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def states_at_every_boundary(protocol: Callable[[SimFiles], None], start: Disk) 
 
 
 def replace_file(sim: SimFiles, *, sync_data: bool, sync_names: bool) -> None:
-    """Replace /data/value, as a checkpoint does: write aside, sync, rename, sync the directory."""
+    """Replace /data/value like a checkpoint: write a temporary file, sync, rename, sync the directory."""
     handle = sim.open("/data/value.tmp", write=True, create=True)
     sim.write(handle, b"new", 0)
     if sync_data:
@@ -234,11 +234,11 @@ def test_full_disk_takes_prefix_of_a_write_and_later_all_of_it() -> None:
     assert (faulty.calls, faulty.failures) == (3, 2)
 
 
-# Directories as a store uses them.
+# Directories of a store.
 
 
 def partition(sim: SimFiles) -> None:
-    """Make /data/log with one file in it, all of it durable."""
+    """Create /data/log with one file, durably."""
     sim.make_directory("/data/log")
     handle = sim.open("/data/log/value", write=True, create=True)
     sim.write(handle, b"content", 0)
@@ -332,7 +332,7 @@ def test_stores_share_the_lock_that_a_broker_needs_alone() -> None:
 
 
 def call_everything(files: Files, root: str) -> list[object]:
-    """Make calls about directories, lawful and not, and return what each gave, or its error."""
+    """Make valid and invalid calls on directories, and return their results or errors."""
     found: list[object] = []
 
     def note(call: Callable[[], object]) -> None:

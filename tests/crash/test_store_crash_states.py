@@ -1,4 +1,4 @@
-"""After any crash a topic is there whole or not at all, commits are kept, and no topic has touched another."""
+"""After any crash a topic exists completely or not at all, commits are kept, and other topics are unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seeklog.errors import SeeklogError
 
 # Some 8 seconds on one core for all of them: a state costs 20 ms. `make proof` judges 30,000.
 STATES_PER_WORKLOAD = 8
-# Seeds with which so few states of these found what was wrong once.
+# Seeds with which these few states have found bugs.
 STATES_WITH_SEED = 20
 SEEDS = {
     "store: create_topic after a kill": 1,
@@ -33,7 +33,7 @@ SEED = 1
 @pytest.mark.id("store-crash-states")
 @pytest.mark.parametrize("name", STORE_WORKLOADS)
 def test_crash_at_any_operation_keeps_every_promise_of_a_store(name: str) -> None:
-    """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""
+    """Goal: no state after a power loss or a kill breaks the promise of a returned call."""
     tally = explore_store(STORE_WORKLOADS[name], states=STATES_PER_WORKLOAD, seed=SEED)
 
     print(f"{tally.workload}: {tally.states:,} states at {tally.boundaries:,} boundaries, seed {tally.seed}")
@@ -43,7 +43,7 @@ def test_crash_at_any_operation_keeps_every_promise_of_a_store(name: str) -> Non
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS.items())
 def test_seed_that_once_found_a_violation_finds_none(name: str, seed: int) -> None:
-    """Goal: what an open has shown after a kill outlives a power loss; readers see at once what recovery finds."""
+    """Goal: the state shown by an open after a kill survives a power loss; readers see what recovery finds."""
     tally = explore_store(STORE_WORKLOADS[name], states=STATES_WITH_SEED, seed=seed)
 
     assert not tally.violations, "\n".join(tally.violations)
@@ -122,9 +122,9 @@ class NoDirectoryRename(SimFiles):
     ],
 )
 def test_store_without_a_step_is_caught(disk_type: type[SimFiles], name: str) -> None:
-    """Goal: the suite can fail. A disk that ignores a call stands for a store that never makes it."""
+    """Goal: the suite can fail. A disk that ignores a call simulates a store that never makes it."""
     try:
         tally = explore_store(STORE_WORKLOADS[f"store: {name}"], states=30, seed=SEED, disk_type=disk_type)
     except (SeeklogError, AssertionError):
-        return  # the store's own calls, or the recorder's check of what they return, saw it first
+        return  # the store's calls or the recorder's checks failed first
     assert tally.violations

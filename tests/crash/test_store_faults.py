@@ -1,4 +1,4 @@
-"""A disk that fails at any call of a change to a store: the caller gets an error, the store is as before or after."""
+"""Disk failures at any call of a change to a store: the caller gets an error, and the store is as before or after."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METHODS: Final = CHANGES | {
     "map",
     "is_locked",
 }
-# One call in so many by default, all of them in `make test-slow`.
+# A sample of the calls by default, all of them in `make test-slow`.
 STRIDE: Final = 41
 
 
@@ -59,7 +59,7 @@ def with_offsets(on: StoreRecorder) -> None:
     on.commit("billing", {("orders", 1): 1})
 
 
-# Partitions that are open for writing when they are committed to, and one that is not.
+# Two partitions are open for writing during the commit, and one is not.
 COUNTS: Final = {("orders", 0): (2,), ("orders", 1): (1, 2), ("payments", 0): (1,)}
 
 
@@ -72,7 +72,7 @@ def with_transaction(on: StoreRecorder) -> None:
 
 
 def with_interrupted_transaction(on: StoreRecorder) -> None:
-    """The process was killed when its transaction had its name; the next store has not looked for it."""
+    """The process was killed after it named its transaction; the next store has not checked for it."""
     faulty = on.files
     assert isinstance(faulty, FaultyFiles)
     with_topics(on)
@@ -82,7 +82,7 @@ def with_interrupted_transaction(on: StoreRecorder) -> None:
 
 
 def with_staged_files(on: StoreRecorder) -> None:
-    """Of a job that has failed, beside a transaction that was interrupted."""
+    """Discard the files of a failed job, beside an interrupted transaction."""
     with_interrupted_transaction(on)
     on.transaction("failed", 0, COUNTS).stage(on.store)
 
@@ -132,7 +132,7 @@ def count_calls(case: Case) -> int:
 
 @dataclass(slots=True)
 class Findings:
-    """What was wrong."""
+    """The failures."""
 
     store: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Findings:
 
 
 def fail_at(case: Case, number: int, error: int, found: Findings, *, lasting: bool, judges: bool) -> None:
-    """Let one call of a change fail, or all from it on, and note what is wrong then and after the disk has healed."""
+    """Make one call of a change fail, or all from it on, and record what is wrong then and after the disk recovers."""
     on, faulty = prepared(case, error)
     faulty.fail_at, faulty.lasting = number, lasting
     has_failed, wrong_error = False, ""
@@ -163,7 +163,7 @@ def fail_at(case: Case, number: int, error: int, found: Findings, *, lasting: bo
 
 
 def judge_disk(on: StoreRecorder) -> list[str]:
-    """Kill the process, or cut the power, and open the store on a disk that works."""
+    """Kill the process, or lose power, and open the store on a working disk."""
     promise, wrong = on.promise, []
     states = list(on.sim.crash_states(Detail(prefixes=0, sectors=0, omissions=0, samples=0)))[:2]
     for label, disk in [*states, ("process crash", on.sim.disk())]:
@@ -174,14 +174,14 @@ def judge_disk(on: StoreRecorder) -> list[str]:
 
 
 def judge_same_object(on: StoreRecorder, case: Case, *, has_failed: bool) -> list[str]:
-    """Ask the store that met the failure, and let it do the change again.
+    """Read the store that had the failure, and repeat the change.
 
-    A change that had begun is finished or undone by the next open at the latest; until then it may be refused.
+    The next open finishes or undoes a started change; until then it may be refused.
     """
     try:
         topics, groups = look_at(on.store)
         if on.promise.going and on.promise.going not in topics:
-            # The offsets of a topic that is going go with the rest of it.
+            # The offsets of a topic are deleted with it.
             groups = {name: _without(group, on.promise.going) for name, group in groups.items()}
         outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
         wrong = on.promise.violations(outcome, is_power_loss=True)
@@ -220,7 +220,7 @@ ERRORS = pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO",
 @ERRORS
 @pytest.mark.parametrize("name", CASES)
 def test_change_on_failing_disk_is_made_completely_or_not_at_all(name: str, error: int) -> None:
-    """Goal: whichever call fails, the store is as before or as after, for itself and for the next that opens it."""
+    """Goal: for any failing call the store is as before or after, for itself and for the next store."""
     found = fail_everywhere(name, error, stride=STRIDE)
 
     assert not found.store, "\n".join(found.store[:20])
@@ -239,7 +239,7 @@ def test_a_change_may_fail_at_every_single_call(name: str, error: int, lasting: 
 @ERRORS
 @pytest.mark.parametrize("name", CASES)
 def test_every_failure_reaches_the_caller_as_our_error(name: str, error: int) -> None:
-    """Goal: never a bare OSError, and DiskFull where a write found the disk full."""
+    """Goal: never a bare OSError, and DiskFull for a write on a full disk."""
     found = fail_everywhere(name, error, stride=13, judges=False)
 
     assert not found.errors, "\n".join(found.errors[:20])

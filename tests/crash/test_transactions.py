@@ -1,4 +1,4 @@
-"""Transactions on a disk that loses power: each case here is one that was or would be got wrong."""
+"""Transactions on a disk that loses power: cases that were wrong once, or easily are."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def on() -> StoreRecorder:
 
 
 def interrupt(on: StoreRecorder) -> TransactionPromise:
-    """Kill the process that commits when the transaction has its name, which is not durable."""
+    """Kill the committing process right after the rename of the transaction, which is not durable."""
     on.kill_when(lambda: on.transact(APP, 1, COUNTS), INTENT)
     return on.promise.transactions[-1]
 
 
 def judge(on: StoreRecorder, *disks: Any) -> None:
-    """Open each disk and commit the last transaction once more: all of it is there, once, or nothing was."""
+    """Open each disk and commit the last transaction again: all of it exists once."""
     for disk in disks:
         outcome = reopen_store(disk, now_ms=on.clock.now_ms(), transactions=on.promise.transactions)
         assert not on.promise.violations(outcome, is_power_loss=True)
@@ -59,7 +59,7 @@ def judge(on: StoreRecorder, *disks: Any) -> None:
 
 @pytest.mark.id("transaction-intent-first")
 def test_transaction_is_durable_before_its_first_append(on: StoreRecorder) -> None:
-    """Goal: power that is lost after a part was finished must not take the transaction back: Spark would repeat it."""
+    """Goal: a power loss after a finished part must not undo the transaction, which Spark would repeat."""
     transaction = interrupt(on)
     Log(f"{ROOT}/orders-1", files=on.sim, clock=on.clock, background=False).close()
 
@@ -69,10 +69,10 @@ def test_transaction_is_durable_before_its_first_append(on: StoreRecorder) -> No
 
 
 def test_refused_version_stays_refused(on: StoreRecorder) -> None:
-    """Goal: what a commit has told its caller to be there is there after a power loss, also if it has no records."""
+    """Goal: a committed transaction survives a power loss, even without records."""
     transactions = on.store.transactions
     on.kill_when(lambda: transactions.commit(APP, 1, []), INTENT)
-    # Those of a store that was open before: an open syncs the root.
+    # Of a store that was open before, because an open syncs the root.
     transactions._files = on.sim
     assert not transactions.commit(APP, 1, [])
 
@@ -81,7 +81,7 @@ def test_refused_version_stays_refused(on: StoreRecorder) -> None:
 
 
 def test_commit_stopped_by_full_disk_continues_with_open_logs(on: StoreRecorder) -> None:
-    """Goal: a store that writes the partitions itself loses nothing when it commits again."""
+    """Goal: a store that has the partitions open loses nothing when it commits again."""
     on.files = faulty = FaultyFiles(on.sim, methods=("write",), error=28, only=".log")
     on.open()
     on.send("orders", 1, 1)
@@ -114,7 +114,7 @@ def test_records_sent_after_a_failed_commit_come_after_it(on: StoreRecorder) -> 
 
 @pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
 def test_append_by_a_broker_does_not_duplicate_a_part(on: StoreRecorder, time: str) -> None:
-    """Goal: who finishes a part behind a broker's records, and is killed then, has still appended it."""
+    """Goal: a part that was appended after a broker's records counts as appended after a kill."""
     on.alter_topic("orders", message_timestamp_type=time)
     transaction = interrupt(on)
     path = f"{ROOT}/orders-1/{names.segment_name(0, names.LOG)}"
@@ -156,7 +156,7 @@ def killed_before_staging_is_removed(sim: SimFiles) -> Iterator[None]:
 
 
 class Interrupted:
-    """A disk on which something else happens before a directory of the store is listed for the first time."""
+    """A disk that runs an action before the store first lists a directory."""
 
     def __init__(self, on: StoreRecorder, happens: Callable[[], None]) -> None:
         self._on = on
@@ -173,7 +173,7 @@ class Interrupted:
 
 
 def test_failing_job_keeps_files_of_a_concurrent_commit(on: StoreRecorder) -> None:
-    """Goal: the files that a commit names while a job of the same query is aborted are not removed."""
+    """Goal: aborting a job of the same query does not remove the files of a commit."""
     staged = on.transaction(APP, 1, COUNTS)
     staged_files = staged.stage(on.store)
 
@@ -189,7 +189,7 @@ def test_failing_job_keeps_files_of_a_concurrent_commit(on: StoreRecorder) -> No
 
 
 def test_lock_on_a_file_removed_while_waiting_does_not_count(on: StoreRecorder) -> None:
-    """Goal: a job that comes only once takes its lock's file along; who had opened it before must not go in."""
+    """Goal: a job with a unique id removes its lock file; a process that had opened it must not get the lock."""
     path = f"{ROOT}/{INTENT}{names.LOCK}"
     removed = [True]
 
@@ -208,7 +208,7 @@ def test_lock_on_a_file_removed_while_waiting_does_not_count(on: StoreRecorder) 
         assert sim.kind(path) == "file"
 
 
-# What a store would get wrong that left out a step.
+# Stores that leave out a step.
 
 
 class NoStagedSync(SimFiles):
@@ -244,7 +244,7 @@ def test_commit_without_a_sync_is_caught(disk_type: type[SimFiles], name: str) -
 
 
 class FirstViolation(StoreExplorer):
-    """Explores until something is found."""
+    """Explores until the first violation."""
 
     @property
     def _has_seen_enough(self) -> bool:
@@ -264,7 +264,7 @@ Mutation = contextlib.AbstractContextManager[None]
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a function by another that gets the original as argument."""
+    """Replace a function with one that gets the original as its argument."""
     before = getattr(owner, name)
     setattr(owner, name, replacement(before))
     try:
@@ -337,7 +337,7 @@ def appends_a_part_without_looking_what_is_there() -> Mutation:
 
 
 def looks_at_offsets_alone() -> Mutation:
-    """Takes a part for appended whose offsets are taken, though power loss left only some of it."""
+    """Treats a part as appended if its offsets are used, although a power loss left only some of it."""
     return replaced(storage_transaction, "_take_match", lambda _: lambda found, staged: True)
 
 
@@ -389,7 +389,7 @@ def discards_what_was_committed() -> Mutation:
     return replaced(Transactions, "discard", everything)
 
 
-# With these seeds sixty states are enough to see it.
+# With these seeds sixty states are enough to find it.
 @pytest.mark.parametrize(
     ("mutation", "name", "seed"),
     [
@@ -415,6 +415,6 @@ def test_commit_with_other_steps_is_caught(mutation: Callable[[], Mutation], nam
 
 
 def test_mutation_without_effect_is_not_caught() -> None:
-    """Goal: what catches the others is not the replacing itself."""
+    """Goal: the replacement itself does not cause violations."""
     with replaced(storage_transaction, "finish_interrupted", lambda settle: lambda *given: settle(*given)):
         assert not is_caught("a transaction after a kill, finished by a log")

@@ -1,4 +1,4 @@
-"""What a transaction promises: all of its records or none, in order, once however often it is committed."""
+"""The promise of a transaction: all of its records or none, in order, and once however often it is committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class TransactionPromise:
-    """One transaction, whether it was committed or not. No two of its records are alike."""
+    """One transaction, committed or not. Its records are unique."""
 
     app: str
     version: int
@@ -38,7 +38,7 @@ class TransactionPromise:
         return list(dict.fromkeys(place for place, _ in self.files))
 
     def contents(self, place: TopicPartition) -> list[Content]:
-        """Return its records of one partition as they must be found."""
+        """Return the expected records of one partition."""
         return [
             Content.of(record)._replace(**({} if self.time_ms is None else {"timestamp_ms": self.time_ms}))
             for at, records in self.files
@@ -56,7 +56,7 @@ class TransactionPromise:
         ]
 
     def present(self, topics: Mapping[str, Any]) -> list[TopicPartition]:
-        """Return the partitions whose topic is there; one that was deleted has taken its part along."""
+        """Return the partitions of existing topics; the part of a deleted topic is gone."""
         return [
             place
             for place in self.places
@@ -64,17 +64,17 @@ class TransactionPromise:
         ]
 
     def offsets(self, topics: Mapping[str, Any], place: TopicPartition) -> list[int]:
-        """Return the offsets at which records of one partition's part were found."""
+        """Return the offsets of the records of one partition's part."""
         wanted = set(self.contents(place))
         records = topics[place.topic].logs[place.partition].records
         return [offset for offset, content in records.items() if content in wanted]
 
     def is_there(self, topics: Mapping[str, Any]) -> bool:
-        """Tell whether any of it is there."""
+        """Return whether any of its records exist."""
         return any(self.offsets(topics, place) for place in self.present(topics))
 
     def violations(self, topics: Mapping[str, Any], *, must_be_there: bool | None = None) -> Iterator[str]:
-        """Say how what was found is neither all of it, once and in order, nor nothing."""
+        """Return how the records are neither complete, once, and in order, nor absent."""
         places = self.present(topics)
         there, missing = [], []
         for place in places:
@@ -104,7 +104,7 @@ class TransactionPromise:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of committing the last transaction of each application once more."""
+    """The result of committing the last transaction of each application again."""
 
     topics: dict[str, Any]
     added: dict[tuple[str, int], bool]
@@ -122,12 +122,12 @@ def stage_file(store: Store, app: str, place: TopicPartition, records: Sequence[
 
 
 def replayable(transactions: Iterable[TransactionPromise]) -> list[TransactionPromise]:
-    """Return the transactions that a driver may commit again: the last of each application that is remembered."""
+    """Return the transactions that a driver may commit again: the last one of each known application."""
     return list({each.app: each for each in transactions if each.keep}.values())
 
 
 def replay(store: Store, transactions: Iterable[TransactionPromise], topics: Mapping[str, Any]) -> dict[Any, bool]:
-    """Stage and commit transactions again. Return for each whether this added it."""
+    """Stage and commit transactions again. Return for each whether it was appended."""
     added = {}
     for each in transactions:
         staged = each.stage(store, places=each.present(topics))

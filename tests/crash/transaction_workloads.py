@@ -1,6 +1,6 @@
-"""What is committed to a store in transactions while the disk watches for every way to break it.
+"""Workloads of transactions whose crash states are explored.
 
-These are workloads of a store like those of `store_workloads`, and stand in the same table.
+They are in the same table as those of `store_workloads`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ APP: Final = "query"
 # So many or more has a commit to two partitions, with the staging before it.
 BOUNDARIES: Final = 60
 Counts = dict[tuple[str, int], tuple[int, ...]]
-# One and two files to a partition: so many records in each.
+# The numbers of records in one and in two files per partition.
 TWO_PARTITIONS: Final[Counts] = {("orders", 0): (2,), ("orders", 1): (1, 2)}
 TWO_TOPICS: Final[Counts] = {("orders", 1): (2, 1), ("payments", 0): (3,)}
 
 
 def with_topics(on: StoreRecorder, *, flush: str = "os") -> None:
-    """Two topics with records, some of which are durable, and a transaction that is done."""
+    """Create two topics with records, some of them durable, and a committed transaction."""
     on.open()
     on.create_topic("orders", partitions=2, flush=flush)
     on.create_topic("payments", flush=flush)
@@ -51,7 +51,7 @@ def kill_commit(
 ) -> None:
     """Prepare unobserved, and kill the process, or lose power, at a boundary of a commit.
 
-    Every other kill comes when the transaction has its name, as committing or done, but the name is not durable.
+    Every other kill is right after the rename of the transaction, as committing or done, which is not durable then.
     """
     with on.unobserved():
         prepare(on)
@@ -64,7 +64,7 @@ def kill_commit(
             on.kill_during(act, at=on.chance.randrange(1, BOUNDARIES))
 
 
-# Commits that nobody interrupts but the power.
+# Commits interrupted only by power losses.
 
 
 def commit_twice(on: StoreRecorder, flush: str) -> None:
@@ -102,7 +102,7 @@ def transaction_over_two_topics(on: StoreRecorder) -> None:
 
 @workload("a transaction behind records that are not synced")
 def transaction_behind_unsynced_records(on: StoreRecorder) -> None:
-    """The store that commits has the logs open for writing; their last records are above the recovery point."""
+    """The committing store has the logs open for writing; their last records are above the recovery point."""
     with on.unobserved():
         with_topics(on)
         on.send("orders", 2, 1)
@@ -137,7 +137,7 @@ def transaction_that_rolls(on: StoreRecorder) -> None:
 
 @workload("a transaction, LogAppendTime")
 def transaction_with_append_time(on: StoreRecorder) -> None:
-    """The log stamps its own time, so a batch that was appended has another CRC than the one that was staged."""
+    """The log sets timestamps, so an appended batch has another CRC than the staged one."""
     with on.unobserved():
         append_time(on)
     commit(on)
@@ -153,7 +153,7 @@ def append_time(on: StoreRecorder) -> None:
 
 @workload("a transaction that is not remembered")
 def transaction_not_remembered(on: StoreRecorder) -> None:
-    """Such as one of a batch job without an id: whole or not at all, too."""
+    """Like that of a batch job without an id: complete or not at all."""
     with on.unobserved():
         with_topics(on)
     on.transact("job-1", 0, TWO_PARTITIONS, keep=False)
@@ -181,7 +181,7 @@ def transactions_of_two_applications(on: StoreRecorder) -> None:
     on.close()
 
 
-# Interrupted commits, and the commits that finish them. Power may fail at each operation.
+# Interrupted commits, and the commits that finish them. Power may be lost at each operation.
 
 
 @workload("a transaction after a kill, replayed")
@@ -203,7 +203,7 @@ def replayed_after_a_power_loss(on: StoreRecorder) -> None:
 
 @workload("a transaction after a kill, finished by a log")
 def finished_by_a_log(on: StoreRecorder) -> None:
-    """Somebody opens one of the partitions by itself and appends a record of his own."""
+    """Another process opens one of the partitions and appends a record."""
     kill_commit(on)
     on.append_through_log("orders", on.chance.randrange(2), b"somebody's own")
     on.open()
@@ -213,7 +213,7 @@ def finished_by_a_log(on: StoreRecorder) -> None:
 
 @workload("a transaction after a kill, finished by a commit of another")
 def finished_by_another_commit(on: StoreRecorder) -> None:
-    """Another application was there before, and commits to one of the partitions."""
+    """Another application has committed before, and commits to one of the partitions."""
     kill_commit(on)
     on.open(finishes=False)
     on.transact("other", 3, {("orders", 1): (1,)})
@@ -256,7 +256,7 @@ def rolling_after_a_kill(on: StoreRecorder) -> None:
 
 @workload("a transaction whose topic is deleted before it is finished")
 def deleted_before_it_is_finished(on: StoreRecorder) -> None:
-    """What it had for the other topic is finished; the name may be given to a new one."""
+    """The part of the other topic is finished; the name can be used for a new topic."""
     kill_commit(on, counts=TWO_TOPICS)
     on.open(finishes=False)
     on.delete_topic("payments")
@@ -269,7 +269,7 @@ def deleted_before_it_is_finished(on: StoreRecorder) -> None:
 
 @workload("a failed job is discarded")
 def discarded(on: StoreRecorder) -> None:
-    """Its staging goes, but for what a transaction names that was committed and interrupted."""
+    """Its staged files are removed, except those of a committed and interrupted transaction."""
     kill_commit(on)
     on.discard(APP)
     on.open(finishes=False)
@@ -282,7 +282,7 @@ def discarded(on: StoreRecorder) -> None:
 
 @workload("stale staging is swept")
 def stale_staging(on: StoreRecorder) -> None:
-    """What nobody committed for a day goes; what a transaction names stays until it is appended, however old."""
+    """Files staged a day ago are removed; those of a committed transaction stay until they are appended."""
     with on.unobserved():
         with_topics(on)
         on.transaction("lost", 0, {("orders", 0): (2,), ("orders", 1): (1,)}).stage(on.store)
@@ -295,7 +295,7 @@ def stale_staging(on: StoreRecorder) -> None:
 
 
 def kill_commit_later(on: StoreRecorder) -> None:
-    """Kill a commit at a boundary, and come back two days later."""
+    """Kill a commit at a boundary, and open the store two days later."""
     with on.unobserved():
         on.open()
         transaction = on.transaction(APP, 1, TWO_PARTITIONS)
@@ -306,7 +306,7 @@ def kill_commit_later(on: StoreRecorder) -> None:
 
 @workload("recovery of a recovery, a transaction")
 def recovery_of_a_transaction(on: StoreRecorder) -> None:
-    """Power is lost in the commit, then at the first boundary of the open, the second of the next one, and so on."""
+    """Lose power in the commit, then at the first boundary of the open, the second of the next open, and so on."""
     kill_commit(on, loses_power=True)
     for at in range(1, 60):
         if not on.lose_power_during(on.open, at=at):
@@ -318,7 +318,7 @@ def recovery_of_a_transaction(on: StoreRecorder) -> None:
 
 @workload("any transactions")
 def any_transactions(on: StoreRecorder) -> None:
-    """Commits, sends and kills in an order drawn by lot."""
+    """Commits, sends, and kills in random order."""
     chance = on.chance
     with on.unobserved():
         with_topics(on, flush=chance.choice(("os", "batch")))
@@ -343,7 +343,7 @@ def any_transactions(on: StoreRecorder) -> None:
             if chance.random() < 0.3:
                 on.append_through_log("orders", chance.randrange(2), None)
             on.open()
-        # A driver that comes back does its last batch again before the next one.
+        # A restarted driver repeats its last batch before the next one.
         on.transact(app, versions[app], counts)
         versions[app] += 1
     on.close()

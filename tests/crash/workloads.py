@@ -1,7 +1,7 @@
-"""What the engine is made to do while the disk watches for every way to break it.
+"""Workloads of the engine whose crash states are explored.
 
-Each workload is a function of a `Recorder`. Sizes and choices come from the recorder's seeded chance, so
-that the same workload with another seed visits other states.
+Each workload is a function of a `Recorder`. Sizes and choices are random from the recorder's seed, so that another seed
+visits other states.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from crash.recorder import Recorder
 
-# Small enough that a handful of records makes indexes, rolls and seals.
+# Small, so that a few records give index entries, rolls, and seals.
 SMALL: Final[dict[str, Any]] = {"segment_bytes": 1400, "index_interval_bytes": 100, "max_message_bytes": 5000}
 WIDE: Final[dict[str, Any]] = {"segment_bytes": 100_000, "index_interval_bytes": 100}
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A name, a configuration, and what to do."""
+    """A name, a configuration, and an action."""
 
     name: str
     config: LogConfig
@@ -44,7 +44,7 @@ WORKLOADS: Final[dict[str, Workload]] = {}
 def workload(
     name: str, *, disk: Disk = NEW_DISK, **words: object
 ) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
-    """Enter a function into the table of workloads, with the configuration that it runs under."""
+    """Add a function to the table of workloads, with its configuration."""
 
     def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
         WORKLOADS[name] = Workload(name, LogConfig.from_mapping(words), run, disk)
@@ -65,7 +65,7 @@ def create(on: Recorder) -> None:
 
 @workload("create with parents", flush="batch", disk=Disk.of({}), **WIDE)
 def create_with_parents(on: Recorder) -> None:
-    """The directory above the log is new as well: its name must last, too."""
+    """The parent directory is new too, and its name must be durable."""
     on.open()
     on.append()
     on.close()
@@ -74,7 +74,7 @@ def create_with_parents(on: Recorder) -> None:
 @workload("create after a kill", flush="batch", **WIDE)
 @workload("create after a kill, with parents", flush="batch", disk=Disk.of({}), **WIDE)
 def create_after_a_kill(on: Recorder) -> None:
-    """A killed creation leaves names that are visible and not durable; the next one finds them there."""
+    """A killed creation leaves names that are visible but not durable, which the next creation finds."""
     for at in range(1, on.chance.choice((2, 3, 12))):
         on.kill_during(on.open, at=at)
     on.open()
@@ -139,7 +139,7 @@ def roll(on: Recorder) -> None:
 
 @workload("seal", flush="interval", **SMALL)
 def seal(on: Recorder) -> None:
-    """Rolls and clean closes in turn: every segment gets its seal, and is opened with it."""
+    """Rolls and clean closes in turn: every segment is sealed, and opened with its seal."""
     on.open()
     for _ in range(3):
         on.append_many(4)
@@ -204,7 +204,7 @@ def truncate_to(on: Recorder) -> None:
     on.truncate_to(12)  # within the active segment, below the recovery point
     on.append()
     on.append()
-    on.truncate_to(2)  # into the first segment: two go whole
+    on.truncate_to(2)  # into the first segment: two are removed completely
     on.append()
     on.flush()
     on.truncate_to(0)
@@ -214,7 +214,7 @@ def truncate_to(on: Recorder) -> None:
 
 @workload("truncate_to a half-deleted batch", flush="batch", **SMALL)
 def truncate_to_a_half_deleted_batch(on: Recorder) -> None:
-    """The batch goes whole, with the records that were deleted before: none of them may come back."""
+    """The batch is cut completely, including deleted records, none of which may return."""
     on.open()
     on.append_many(2)
     on.append_many(4)
@@ -239,7 +239,7 @@ def reopen_again_and_again(on: Recorder) -> None:
 @workload("recovery after a kill", flush="os", **SMALL)
 @workload("recovery after a kill, flush=batch", flush="batch", **SMALL)
 def recovery_after_a_kill(on: Recorder) -> None:
-    """Killed at a boundary of an append; then power may go at each boundary of the recovery."""
+    """A kill at a boundary of an append; then power may be lost at each boundary of the recovery."""
     on.open()
     on.append()
     on.append_many(3)
@@ -252,7 +252,7 @@ def recovery_after_a_kill(on: Recorder) -> None:
 
 @workload("recovery of a hole", flush="os", **WIDE)
 def recovery_of_a_hole(on: Recorder) -> None:
-    """Records of one size: what was cut behind a hole fits again exactly behind what fills the hole."""
+    """Records of one size: bytes cut after a gap would fit exactly after the records that fill the gap."""
 
     def append_three() -> None:
         for _ in range(3):
@@ -274,7 +274,7 @@ def recovery_of_a_hole(on: Recorder) -> None:
 @workload("recovery of a recovery", flush="interval", **SMALL)
 @workload("recovery of a recovery, flush=batch", flush="batch", **SMALL)
 def recovery_of_a_recovery(on: Recorder) -> None:
-    """Power is lost, and lost again at each boundary of the recovery, and of the recovery after that."""
+    """Power is lost, again at each boundary of the recovery, and of the recovery after that."""
     on.open()
     on.append_many(4)
     on.flush()
@@ -291,7 +291,7 @@ def recovery_of_a_recovery(on: Recorder) -> None:
 @workload("producers, flush=interval", flush="interval", **SMALL)
 @workload("producers, flush=batch", flush="batch", **SMALL)
 def producers(on: Recorder) -> None:
-    """Snapshots where segments begin and where the log is closed; the log makes up for those that are missing."""
+    """Snapshots at the start of segments and at a close; missing ones are rebuilt from the log."""
     on.open()
     for number in range(9):
         on.append_numbered(producer_id=7 + number % 2)
@@ -315,7 +315,7 @@ def producers(on: Recorder) -> None:
 @workload("producers of a killed process", flush="os", **SMALL)
 @workload("producers of a killed process, flush=batch", flush="batch", **SMALL)
 def producers_of_a_killed_process(on: Recorder) -> None:
-    """Killed in the middle of an append, a producer goes on where the log says, and leaves no gap."""
+    """A producer killed during an append continues at the log's sequence, without a gap."""
     on.open()
     on.append_numbered()
     on.close()
@@ -331,7 +331,7 @@ def producers_of_a_killed_process(on: Recorder) -> None:
 @workload("producers and deletion", flush="os", **SMALL)
 @workload("producers and deletion, flush=batch", flush="batch", **SMALL)
 def producers_and_deletion(on: Recorder) -> None:
-    """The records go, and who wrote them is known all the same."""
+    """The records are deleted, and the state of their producers survives."""
     on.open()
     for _ in range(5):
         on.append_numbered(3)
@@ -348,7 +348,7 @@ def producers_and_deletion(on: Recorder) -> None:
 @workload("producers and truncation", flush="os", **SMALL)
 @workload("producers and truncation, flush=batch", flush="batch", **SMALL)
 def producers_and_truncation(on: Recorder) -> None:
-    """Snapshots beyond the new end must be gone before other batches have those offsets."""
+    """Snapshots after the new end must be removed before other batches get those offsets."""
     on.open()
     for number in range(9):
         on.append_numbered(producer_id=7 + number % 2)
@@ -399,7 +399,7 @@ def manual_high_watermark(on: Recorder) -> None:
 @workload("a manual high watermark falls", flush="os", high_watermark="manual", **SMALL)
 @workload("a manual high watermark falls, flush=batch", flush="batch", high_watermark="manual", **SMALL)
 def manual_high_watermark_falls(on: Recorder) -> None:
-    """With a truncation, or because power was lost with the records below it: nobody has asked for those since."""
+    """After a truncation, or a power loss with the records below it."""
     on.open()
     on.append_many(3)
     on.append()
@@ -448,7 +448,7 @@ def append_three_and_flush(on: Recorder) -> None:
 @workload("a sync fails", flush="batch", **SMALL)
 @workload("a sync fails, flush=os", flush="os", **SMALL)
 def a_sync_fails(on: Recorder) -> None:
-    """The pages of a failed sync read back fine: recovery must write them again, not only sync again."""
+    """The pages of a failed sync can still be read: recovery must write them again, not only sync."""
     on.open()
     on.append_many(3)
     on.flush()
@@ -468,7 +468,7 @@ def a_sync_fails(on: Recorder) -> None:
 @workload("the disk is full", flush="os", **SMALL)
 @workload("the disk is full, flush=batch", flush="batch", **SMALL)
 def the_disk_is_full(on: Recorder) -> None:
-    """A prefix of the write got through before the disk was full; the same log goes on when there is room."""
+    """A prefix of the write reached the full disk; the same log continues when there is room."""
     on.open()
     on.append_many(2)
     on.kill()
@@ -488,7 +488,7 @@ def the_disk_is_full(on: Recorder) -> None:
 
 @workload("sealing waits for room", flush="batch", **SMALL)
 def sealing_waits_for_room(on: Recorder) -> None:
-    """Segments roll while their seals cannot be written: the records are as durable as ever."""
+    """Segments roll while their seals cannot be written: the records are still durable."""
     on.files = faulty = FaultyFiles(
         on.sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True, only=".seal.tmp"
     )
@@ -503,14 +503,14 @@ def sealing_waits_for_room(on: Recorder) -> None:
 @workload("key indexes", flush="os", key_index="seal", **SMALL)
 @workload("key indexes, at the first lookup", flush="batch", key_index="lazy", **SMALL)
 def key_indexes(on: Recorder) -> None:
-    """Side files are made, used, and taken away with what they belong to; others come under the same names."""
+    """Side files are created, used, and removed with their segments, and created again with the same names."""
     on.open()
     for _ in range(2):
         for number in range(13):
             on.append(on.chance.randbytes(200), key=b"%d" % (number % 4))
         on.flush()
         on.log.latest_for_key(b"stranger")
-        on.truncate_to(on.log.log_end_offset - 8)  # into a sealed segment, which grows again
+        on.truncate_to(on.log.log_end_offset - 8)  # into a sealed segment, which becomes active again
         for number in range(9):
             on.append(on.chance.randbytes(200), key=b"%d" % (number % 3))
         on.flush()
@@ -524,13 +524,13 @@ def key_indexes(on: Recorder) -> None:
 
 @workload("compaction swap", flush="os", **SMALL)
 def compaction_swap(on: Recorder) -> None:
-    """A broker died in the middle of a swap; the open that completes it may be cut short as well."""
+    """A broker died during a swap; the open that completes it may be interrupted too."""
     swap(on, merged=1)
 
 
 @workload("compaction swap of two", flush="os", **SMALL)
 def compaction_swap_of_two(on: Recorder) -> None:
-    """The cleaned segment stands for two; neither they nor their seals count any more."""
+    """The cleaned segment replaces two, and their seals."""
     swap(on, merged=2)
 
 
@@ -549,7 +549,7 @@ def swap(on: Recorder, *, merged: int) -> None:
 @workload("anything, flush=interval", flush="interval", retention_ms=20_000, **SMALL)
 @workload("anything, flush=batch", flush="batch", retention_bytes=4000, **SMALL)
 def anything(on: Recorder) -> None:
-    """Calls in an order drawn by lot, with kills and power losses between and inside them."""
+    """Calls in random order, with kills and power losses between and inside them."""
     chance = on.chance
     on.open()
     for _ in range(25):
@@ -571,7 +571,7 @@ def anything(on: Recorder) -> None:
         ]
         call = chance.choice(calls)
         fate = chance.random()
-        # The buffering writer has a thread of its own, which must not end in the middle of a call.
+        # The thread of the buffering writer must not end in the middle of a call.
         if fate < 0.08 and call is not calls[4]:
             on.lose_power_during(call, at=chance.randrange(1, 8))
         elif fate < 0.16 and call is not calls[4]:
@@ -588,7 +588,7 @@ def anything(on: Recorder) -> None:
 
 @workload("producers known by segments that are deleted", flush="os", **SMALL)
 def producers_of_deleted_segments(on: Recorder) -> None:
-    """A process that rolls and is killed leaves no snapshot behind the segment, which then is deleted."""
+    """A process that is killed after a roll leaves no snapshot for the segment, which is then deleted."""
     on.is_observed = False
     on.open()
     on.append_numbered(3)
@@ -605,7 +605,7 @@ def producers_of_deleted_segments(on: Recorder) -> None:
 @workload("producers of an emptied log", flush="os", **SMALL)
 @workload("producers of an emptied log, flush=batch", flush="batch", **SMALL)
 def producers_of_an_emptied_log(on: Recorder) -> None:
-    """All is deleted, or cut down to the start: with the next roll the only segment that tells who wrote is dropped."""
+    """Everything is deleted or truncated: the next roll removes the only segment with the state of producers."""
     on.open()
     on.append_numbered()
     on.append_numbered(producer_id=8)
@@ -626,7 +626,7 @@ def producers_of_an_emptied_log(on: Recorder) -> None:
 @workload("compaction", flush="os", cleanup_policy="compact", **SMALL)
 @workload("compaction, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
 def compaction(on: Recorder) -> None:
-    """Segments are rewritten and merged, in one round and in many; then it goes on."""
+    """Segments are rewritten and merged, in one round and in many; then appends continue."""
     on.is_observed = False
     on.open()
     for number in range(14):
@@ -647,7 +647,7 @@ def compaction(on: Recorder) -> None:
 @workload("truncate_to what was compacted", flush="os", cleanup_policy="compact", **SMALL)
 @workload("truncate_to what was compacted, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
 def truncate_to_what_was_compacted(on: Recorder) -> None:
-    """Offsets may be missing where compaction was, but not of what is appended in its place."""
+    """Offsets may be missing after compaction, but not those of later appends."""
     on.is_observed = False
     on.open()
     for number in range(16):
@@ -663,7 +663,7 @@ def truncate_to_what_was_compacted(on: Recorder) -> None:
 
 @workload("compaction after a kill", flush="os", cleanup_policy="compact", **SMALL)
 def compaction_after_a_kill(on: Recorder) -> None:
-    """Killed at a boundary of a compaction; then power may go at each boundary of what completes it."""
+    """A kill at a boundary of a compaction; then power may be lost at each boundary of the open that completes it."""
     on.is_observed = False
     on.open()
     for _ in range(12):
@@ -679,14 +679,14 @@ def compaction_after_a_kill(on: Recorder) -> None:
 
 @workload("compaction of a compacted log, killed at a rename", flush="batch", cleanup_policy="compact", **SMALL)
 def compaction_killed_at_a_rename(on: Recorder) -> None:
-    """The next open finds a new segment that a power loss may take back, and must not remove what it stands for yet.
+    """The next open finds a new segment that is not durable, and must keep the segments that it replaces.
 
-    Gaps are lawful there, so that nothing else would tell of a loss.
+    Gaps are valid there, so no other check would notice a loss.
     """
     on.is_observed = False
     on.open()
     for number in range(36):
-        # At first much is left, then so little that segments are merged.
+        # First many records are left, then so few that segments are merged.
         on.append(on.chance.randbytes(240), key=b"%d" % (number % 16 if number % 4 else 0))
         if number == 14:
             on.compact()
@@ -699,7 +699,7 @@ def compaction_killed_at_a_rename(on: Recorder) -> None:
 
 @workload("retention killed at a rename", flush="batch", **SMALL)
 def retention_killed_at_a_rename(on: Recorder) -> None:
-    """So it is with the checkpoint that says where the log starts, and with one that promises less than before."""
+    """The same for the checkpoint with the log start offset, and for one that promises less than before."""
     on.is_observed = False
     on.open()
     for _ in range(14):
@@ -715,7 +715,7 @@ def retention_killed_at_a_rename(on: Recorder) -> None:
 
 @workload("truncate_to the end of a transaction", flush="os", cleanup_policy="compact", **SMALL)
 def truncate_to_the_end_of_a_transaction(on: Recorder) -> None:
-    """The markers of aborted transactions go, and what tells brokers of them with them."""
+    """The markers of aborted transactions are removed, together with the transaction index."""
     on.is_observed = False
     on.open()
     for number in range(6):
@@ -732,7 +732,7 @@ def truncate_to_the_end_of_a_transaction(on: Recorder) -> None:
 
 @workload("compaction of transactions", flush="os", cleanup_policy="compact", delete_retention_ms=1000, **SMALL)
 def compaction_of_transactions(on: Recorder) -> None:
-    """Aborted records go, then their markers and the index of them; each of the three compactions may be cut short."""
+    """Aborted records are removed, then their markers and index; each of the three compactions may be interrupted."""
     on.is_observed = False
     on.open()
     for number in range(8):
