@@ -1,15 +1,15 @@
 """The results of the proof: one row for each part, as a table and as JSON.
 
-Each full run of a part leaves its row in build/proof, which is not in git. The table in docs/proof.md changes only when
-all rows are published together.
+Each full run of a part leaves its row in build/proof, which is not in git. Publishing replaces the rows of these parts
+in docs/proof.md and keeps the published rows of the others: each row names the commit that ran.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -72,12 +72,20 @@ def write_table(names: Iterable[str], *, directory: Path = BUILD) -> None:
     _write(directory / "proof.json", as_json(rows))
 
 
-def objections(names: Iterable[str], *, directory: Path = BUILD) -> Iterator[str]:
+def with_published(titles: Mapping[str, str], *, directory: Path = BUILD, docs: Path = DOCS) -> list[Row]:
+    """Return the row of each part: the latest run, or the published row of a part that was not run since."""
+    published = {row["name"]: Row(**row) for row in json.loads((docs / "proof.json").read_text())["rows"]}
+    rows = published | {row.name: row for row in load(titles, directory=directory)}
+    known = [replace(rows[name], title=title) for name, title in titles.items() if name in rows]
+    return sorted(known, key=lambda row: (row.target, row.name))
+
+
+def objections(titles: Mapping[str, str], *, directory: Path = BUILD, docs: Path = DOCS) -> Iterator[str]:
     """Yield each reason why the rows must not be published, as one line."""
-    rows = load(names, directory=directory)
-    left_out = sorted({*names} - {row.name for row in rows})
+    rows = with_published(titles, directory=directory, docs=docs)
+    left_out = sorted({*titles} - {row.name for row in rows})
     if left_out:
-        yield f"not run: {', '.join(left_out)}"
+        yield f"never run: {', '.join(left_out)}"
     for row in rows:
         if row.missing:
             yield f"{row.name} was not run: {row.missing}"
@@ -87,9 +95,9 @@ def objections(names: Iterable[str], *, directory: Path = BUILD) -> Iterator[str
             yield f"{row.name} was run on changes that are not in a commit: {row.commit}"
 
 
-def publish(names: Iterable[str], *, directory: Path = BUILD, docs: Path = DOCS) -> None:
+def publish(titles: Mapping[str, str], *, directory: Path = BUILD, docs: Path = DOCS) -> None:
     """Write the rows to docs/proof.json and the table into docs/proof.md."""
-    rows = load(names, directory=directory)
+    rows = with_published(titles, directory=directory, docs=docs)
     page = docs / "proof.md"
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)

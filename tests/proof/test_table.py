@@ -1,4 +1,4 @@
-"""The proof keeps one row for each part, and publishes all rows or none."""
+"""The proof keeps one row for each part, and publishes a complete table or none."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from proof.table import BEGIN, END, Row, load, objections, publish, record, writ
 ROW = Row(2, "torn", "files are torn", "full", 1, 40, 0, [], [], {}, 3.0, "abc1234")
 OTHER = dataclasses.replace(ROW, target=1, name="crash", title="power is lost")
 NAMES = ("crash", "torn")
+TITLES = {"crash": "power is lost", "torn": "files are torn"}
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A published page without rows."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "proof.md").write_text(f"before\n{BEGIN}\nold rows\n\n{END}after\n")
+    (docs / "proof.json").write_text('{"rows": []}')
+    return docs
 
 
 def test_table_holds_rows_of_separate_runs(tmp_path: Path) -> None:
@@ -51,35 +62,47 @@ def test_table_names_parts_that_were_not_run(tmp_path: Path) -> None:
     ("row", "objection"),
     [
         (OTHER, None),
-        (None, "not run: crash"),
+        (None, "never run: crash"),
         (dataclasses.replace(OTHER, missing="no strace"), "crash was not run: no strace"),
         (dataclasses.replace(OTHER, violations=2), "crash found 2 violations"),
         (dataclasses.replace(OTHER, commit="abc1234, changed"), "crash was run on changes that are not in a commit"),
     ],
 )
 def test_only_whole_table_without_violations_is_published(
-    row: Row | None, objection: str | None, tmp_path: Path
+    row: Row | None, objection: str | None, tmp_path: Path, docs: Path
 ) -> None:
     record(ROW, directory=tmp_path)
     if row is not None:
         record(row, directory=tmp_path)
 
-    found = list(objections(NAMES, directory=tmp_path))
+    found = list(objections(TITLES, directory=tmp_path, docs=docs))
 
     assert len(found) == (objection is not None)
     assert not found or found[0].startswith(str(objection))
 
 
-def test_publishing_replaces_only_the_table_of_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "proof.md"
-    page.write_text(f"before\n{BEGIN}\nold rows\n\n{END}after\n")
+def test_publishing_replaces_only_the_table_of_the_page(tmp_path: Path, docs: Path) -> None:
     record(ROW, directory=tmp_path)
 
-    publish(NAMES, directory=tmp_path, docs=tmp_path)
+    publish(TITLES, directory=tmp_path, docs=docs)
 
-    before, _, rest = page.read_text().partition(BEGIN)
+    before, _, rest = (docs / "proof.md").read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
     assert (before, after) == ("before\n", "after\n")
     assert "files are torn" in table
     assert "old rows" not in table
-    assert json.loads((tmp_path / "proof.json").read_text())["rows"] == [dataclasses.asdict(ROW)]
+    assert json.loads((docs / "proof.json").read_text())["rows"] == [dataclasses.asdict(ROW)]
+
+
+def test_part_that_was_not_run_since_keeps_its_published_row(tmp_path: Path, docs: Path) -> None:
+    record(ROW, directory=tmp_path)
+    record(OTHER, directory=tmp_path)
+    publish(TITLES, directory=tmp_path, docs=docs)
+    later = dataclasses.replace(OTHER, cases=80, commit="def5678")
+    record(later, directory=tmp_path / "later")
+
+    assert not list(objections(TITLES, directory=tmp_path / "later", docs=docs))
+    publish({**TITLES, "torn": "Tear files"}, directory=tmp_path / "later", docs=docs)
+
+    rows = json.loads((docs / "proof.json").read_text())["rows"]
+    assert rows == [dataclasses.asdict(later), dataclasses.asdict(dataclasses.replace(ROW, title="Tear files"))]
