@@ -36,7 +36,7 @@ def write_job(sim: SimFiles, lake: LakeDirectory, manifest: Manifest, *, unique:
         sim.close(handle)
         file = LakeFile(f"{directory}/{name}", start + 5 * day, start + 5 * day + 5, 5, len(content(number)), 0, 0)
         hidden.append((path, file))
-    files = lake.show(hidden)
+    files = lake.publish(hidden)
     known = manifest.partitions.get(ORDERS)
     partition = (
         LakePartition(topic_id="id", ranges=((start, start + 10),), files=tuple(files))
