@@ -48,12 +48,12 @@ def test_file_with_any_flipped_bit_is_refused() -> None:
 
 @pytest.mark.parametrize("first", ["seeklog-things 2", "seeklog-other 1"])
 def test_whole_file_of_another_type_or_version_is_named(first: str) -> None:
-    with pytest.raises(CorruptionError, match=f"the list of things begins with '{first}', not 'seeklog-things 1'"):
+    with pytest.raises(CorruptionError, match=f"the list of things starts with '{first}', not 'seeklog-things 1'"):
         decode(encode_framed(first, LINES))
 
 
 def test_file_with_only_a_crc_is_of_another_type() -> None:
-    with pytest.raises(CorruptionError, match="begins with '', not"):
+    with pytest.raises(CorruptionError, match="starts with '', not"):
         decode(b"crc32c %08x\n" % crc32c(b""))
 
 

@@ -359,7 +359,7 @@ def _directory_of(path: str) -> Iterator[tuple[int, str]]:
     except NotADirectoryError:
         if not os.path.islink(parent):
             raise
-        raise OSError(errno.ELOOP, "a symbolic link, and none is followed there", parent) from None
+        raise OSError(errno.ELOOP, "is a symbolic link, which is not followed here", parent) from None
     try:
         yield directory, name
     except OSError as error:

@@ -270,7 +270,9 @@ class LogReader:
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
-            return LostRecords("the file of a segment that was not deleted is gone", path=error.filename, advice=ADVICE)
+            return LostRecords(
+                "the file of a segment that was not deleted is missing", path=error.filename, advice=ADVICE
+            )
         return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager

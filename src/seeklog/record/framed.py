@@ -30,7 +30,7 @@ def decode_framed(data: bytes, first_line: str, *, subject: str, path: str, advi
     first, *lines = body.decode("ascii", "replace").splitlines() or [""]
     if first != first_line:
         raise CorruptionError(
-            f"{subject} begins with {first!r}, not {first_line!r}: a newer seeklog wrote it; open it with that version",
+            f"{subject} starts with {first!r}, not {first_line!r}: a newer seeklog wrote it; open it with that version",
             path=path,
         )
     return lines

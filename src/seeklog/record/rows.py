@@ -43,7 +43,7 @@ def record_rows(
     pa = import_pyarrow()
     given = [array for array in (key, value, timestamp, headers) if array is not None]
     if not given:
-        raise UsageError("give at least one column")
+        raise UsageError("pass at least one column")
     for array in given:
         if not isinstance(array, pa.Array):
             raise UsageError(f"columns are Arrow arrays, not {type(array).__name__}; combine the chunks first")
