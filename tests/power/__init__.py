@@ -1,1 +1,1 @@
-"""Power is lost on real file systems: images of what a disk may hold at that moment, mounted and judged."""
+"""Power losses on real file systems: images of the possible disks at that moment are mounted and judged."""

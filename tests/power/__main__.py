@@ -1,7 +1,7 @@
-"""`python tests/power`: loses power on one file system, and prints what came of each image, a JSON object a line.
+"""`python tests/power`: loses power on one file system, and prints the verdict on each image as a line of JSON.
 
-Everything is mounted in a namespace of its own and every process lives in one: when the program ends, in whatever
-way, mounts, loop devices and servers are gone with it. `power.program.lose_power` starts it like that.
+All mounts and processes are in private namespaces, so that mounts, loop devices, and servers disappear when the program
+ends for any reason. `power.program.lose_power` starts it that way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A disk with a history: a FUSE file system with one file, the image, and a tape of all its operations.
+"""A disk with a history: a FUSE file system with one file, the image, and a tape of all operations.
 
 The tape is a sequence of events, in the order of the requests, big-endian:
 
@@ -6,8 +6,8 @@ The tape is a sequence of events, in the order of the requests, big-endian:
     position    uint64   position in the image; 0 for a flush
     size        uint32   number of bytes that follow; 0 for a flush
 
-An event is on the tape before its request returns. So once a sync has returned, its flush is on the tape, and the size
-of the tape identifies a moment.
+An event is on the tape before its request returns. So after a sync its flush is on the tape, and the size of the tape
+identifies a moment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMAGE: Final = "image"
 
 
 def serve(mountpoint: str, image: str, tape: str) -> None:
-    """Serve an image until it is unmounted. Runs in a process of its own."""
+    """Serve an image until it is unmounted. Runs in a separate process."""
     import mfusepy
 
     class Device(mfusepy.Operations):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The file systems that power is lost on: how each is made and mounted so that it writes nothing by chance."""
+"""The file systems of the power tests, created and mounted so that they write nothing at random times."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MIB: Final = 1 << 20
 PATIENCE_S: Final = 60  # a mount that takes longer hangs
 PACKAGES: Final = {"setpriv": "util-linux", "unshare": "util-linux", "mount": "mount", "umount": "mount"}
 MAKERS: Final = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
-# What a process needs so that nothing of it is left when it ends: its mounts are seen by nobody else and go with the
-# last process that sees them, its children end when it does, and it ends with the one that has started it.
+# Options so that nothing is left when a process ends: its mounts are private and disappear with the last process that
+# sees them, its children end with it, and it ends with its parent.
 ALONE: Final = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"),
@@ -28,7 +28,7 @@ ALONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """One file system with the options that it is mounted with."""
+    """A file system with its mount options."""
 
     name: str
     kind: str
@@ -38,13 +38,13 @@ class FileSystem:
     options: str
 
     def format(self, image: Path) -> None:
-        """Make it, empty, in a new file."""
+        """Create it, empty, in a new file."""
         with open(image, "wb") as file:
             file.truncate(self.size)
         run_tool([f"mkfs.{self.kind}", *self.make, str(image)])
 
 
-# A commit is due every ten minutes, longer than any recording: nothing is flushed but what is asked for.
+# A commit is due every ten minutes, longer than any recording, so that only explicit syncs flush.
 FILE_SYSTEMS: Final = {
     one.name: one
     for one in (
@@ -57,7 +57,7 @@ FILE_SYSTEMS: Final = {
 
 
 def run_tool(command: Sequence[str]) -> None:
-    """Run a tool of the system; what it says goes into the error."""
+    """Run a system tool; its output becomes part of the error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
@@ -65,7 +65,7 @@ def run_tool(command: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def mounted(system: FileSystem, image: Path, at: Path) -> Iterator[Path]:
-    """Mount an image through a loop device, which goes with the mount."""
+    """Mount an image through a loop device, which disappears with the mount."""
     run_tool(["mount", "-t", system.kind, "-o", f"loop,{system.options}", str(image), str(at)])
     try:
         yield at
@@ -74,7 +74,7 @@ def mounted(system: FileSystem, image: Path, at: Path) -> Iterator[Path]:
 
 
 def unmount(at: Path) -> None:
-    """Unmount; what is still busy goes as soon as it is not."""
+    """Unmount lazily: a busy mount disappears when it is no longer in use."""
     try:
         run_tool(["umount", str(at)])
     except OSError:
@@ -83,7 +83,7 @@ def unmount(at: Path) -> None:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copy the bytes of a file that are there, and leave holes where it has them."""
+    """Copy a sparse file, keeping its holes."""
     with open(source, "rb") as read, open(target, "wb") as written:
         size = os.fstat(read.fileno()).st_size
         written.truncate(size)
@@ -92,7 +92,7 @@ def copy_sparse(source: Path, target: Path) -> None:
             try:
                 at = os.lseek(read.fileno(), at, os.SEEK_DATA)
             except OSError:
-                return  # nothing but a hole is left
+                return  # the rest is a hole
             end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
             while at < end:
                 data = os.pread(read.fileno(), min(end - at, MIB), at)
@@ -101,7 +101,7 @@ def copy_sparse(source: Path, target: Path) -> None:
 
 
 def punch_zeros(path: Path) -> None:
-    """Make holes of the pages that hold only zeros, such as a journal that was just made."""
+    """Replace pages of zeros, as in a new journal, with holes."""
     dense = path.with_suffix(".dense")
     path.rename(dense)
     zeros = bytes(4096)
@@ -118,7 +118,7 @@ def punch_zeros(path: Path) -> None:
 
 
 def missing_tools(system: FileSystem) -> str:
-    """Say what this file system needs that is not on this machine, and how to get it; nothing if all is there."""
+    """Return what this machine lacks for this file system and how to install it, or nothing."""
     if os.geteuid():
         return "root: mounting file systems is for root alone"
     for device in ("/dev/fuse", "/dev/loop-control"):
@@ -141,7 +141,7 @@ def missing_tools(system: FileSystem) -> str:
 
 
 def knows(kind: str) -> bool:
-    """Tell whether the kernel has a file system, after asking for its module if need be."""
+    """Return whether the kernel has a file system, loading its module if necessary."""
     known = Path("/proc/filesystems")
     if kind not in known.read_text().split() and shutil.which("modprobe"):
         subprocess.run(["modprobe", kind], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Workloads of many pages: what a file system does to a file of one is not all that it can do."""
+"""Workloads of many pages, because file systems treat files of one page specially."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE_WORKLOADS: Final[dict[str, Workload]] = {}
 
 
 def workload(name: str, **words: object) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
-    """Enter a function into the table of large workloads, with the configuration that it runs under."""
+    """Add a function to the table of large workloads, with its configuration."""
 
     def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
         LARGE_WORKLOADS[name] = Workload(name, LogConfig.from_mapping({**LARGE, **words}), run, NEW_DISK)
@@ -33,7 +33,7 @@ def workload(name: str, **words: object) -> Callable[[Callable[[Recorder], None]
 @workload("large appends, flush=batch", flush="batch")
 @workload("large appends, lz4", flush="os", compression_type="lz4")
 def large_appends(on: Recorder) -> None:
-    """Segments come and go, so that blocks are given to one file that have held another's batches."""
+    """Segments are created and deleted, so that new files get blocks with old batches."""
     on.open()
     for number in range(36):
         on.append(on.chance.randbytes(on.chance.choice(SIZES)))

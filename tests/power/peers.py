@@ -1,4 +1,4 @@
-"""Other stores on the same disks: rows that each has acknowledged as durable, and what is left of them."""
+"""Other stores on the same disks: rows acknowledged as durable, and those found after a power loss."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Peer(Protocol):
 
     @property
     def module(self) -> str:
-        """What must be installed."""
+        """The required package."""
         ...
 
     @property
     def suffix(self) -> str:
-        """How the files end that hold rows right after they were written."""
+        """The suffixes of files that have new rows."""
         ...
 
     def write(self, path: str) -> Iterator[int]:
-        """Write rows, and yield how many are acknowledged after each."""
+        """Write rows, and yield the number of acknowledged rows after each."""
         ...
 
     def read(self, path: str) -> dict[int, bytes]:
-        """Return the rows that are found."""
+        """Return the rows found."""
         ...
 
 
@@ -133,7 +133,7 @@ def value_of(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PeerWork:
-    """Rows are written one by one; the promise is how many are acknowledged."""
+    """Writes rows one by one; the promise is the number of acknowledged rows."""
 
     peer: Peer
 
@@ -155,7 +155,7 @@ class PeerWork:
 
 
 def look_apart(look: Callable[[], str]) -> str:
-    """Return what is said in a process of its own: a map of a damaged file may end it."""
+    """Return the verdict from a separate process, which a mapped damaged file may kill."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -175,7 +175,7 @@ def look_apart(look: Callable[[], str]) -> str:
 
 
 def broken_rows(found: dict[int, bytes], acknowledged: int) -> str:
-    """Say which acknowledged rows are lost, and which were never written; nothing if none."""
+    """Return the lost acknowledged rows and the rows that were never written, or nothing."""
     lost = [number for number in range(acknowledged) if number not in found]
     wrong = [number for number, value in found.items() if value != value_of(number)]
     return "; ".join(
@@ -183,7 +183,7 @@ def broken_rows(found: dict[int, bytes], acknowledged: int) -> str:
     )
 
 
-# With little room, so that each moves rows to their last place now and then.
+# With little room, so that each store sometimes moves rows to their final location.
 PEER_WORKS: Final = {
     peer.name: PeerWork(peer) for peer in (Sqlite(checkpoint_pages=20), Lmdb(), LevelDb(buffer_bytes=20_000))
 }

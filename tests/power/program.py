@@ -1,4 +1,4 @@
-"""Power is lost many times over on one file system, in namespaces that leave nothing behind."""
+"""Many power losses on one file system, in private namespaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKS: Final[dict[str, Work]] = {**ENGINE_WORKS, **BROKEN_WORKS, **PEER_WORKS}
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What came of one image."""
+    """The verdict on one image."""
 
     file_system: str
     work: str
@@ -41,7 +41,7 @@ class Judged:
 
 
 def lose_power(file_system: str, works: Sequence[str], *, images: int, seed: int, scratch: Path) -> Iterator[Judged]:
-    """Run works on a new file system, and judge this many images of what power losses would have left of them."""
+    """Run works on a new file system, and judge this many images after power losses."""
     missing = missing_tools(FILE_SYSTEMS[file_system])
     if missing:
         raise Missing(missing)
@@ -70,7 +70,7 @@ def lose_power(file_system: str, works: Sequence[str], *, images: int, seed: int
 
 
 def main() -> int:
-    """Judge images in this process, which mounts over its scratch directory: call it through `lose_power`."""
+    """Judge images in this process, which mounts over its scratch directory: call it with `lose_power`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("works", nargs="+")
     parser.add_argument("--file-system", required=True, choices=FILE_SYSTEMS)
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def judge_images(file_system: str, works: Sequence[Work], *, images: int, seed: int, scratch: Path) -> Iterator[Judged]:
-    """Judge images drawn by lot of all that is sound, and one of each work that is broken: its last moment."""
+    """Judge random images of all sound works, and the last moment of each broken work."""
     recording = Recording(FILE_SYSTEMS[file_system], scratch)
     recording.record(works, seed=seed)
     chance = random.Random(f"{file_system}, seed {seed}")

@@ -1,4 +1,4 @@
-"""Works are run on a file system whose disk remembers; any moment of that can be had back as an image."""
+"""Runs works on a file system whose disk records a tape, from which an image of any moment can be made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRIES: Final = 30  # to draw an image that was not drawn before
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A promise, and the part of the tape in which it held."""
+    """A promise, and the part of the tape in which it was valid."""
 
     first: int
     """The number of events when it was known to hold at first."""
@@ -42,16 +42,16 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """All that one work has promised."""
+    """All promises of one work."""
 
     work: Work
     directory: str
     marks: list[Marked]
 
     def draw(self, tape: Tape, *, chance: random.Random) -> tuple[Marked, Loss]:
-        """Draw by lot a moment of this work, and what a power loss leaves at it.
+        """Choose a random moment of this work, and a random state after a power loss at it.
 
-        Every other time any promise is as likely, else any moment.
+        Every other time all promises are equally likely, else all moments.
         """
         if chance.random() < 0.5:
             marked = chance.choice(self.marks)
@@ -64,7 +64,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a disk may hold after a power loss, with what was promised before it."""
+    """A possible disk after a power loss, with the promise before it."""
 
     recorded: Recorded
     marked: Marked
@@ -72,7 +72,7 @@ class Image:
 
 
 class Recording:
-    """One file system, what was done on it, and the images that power losses may leave."""
+    """One file system, its works, and the images after power losses."""
 
     def __init__(self, system: FileSystem, scratch: Path) -> None:
         self.system = system
@@ -84,7 +84,7 @@ class Recording:
         self.tape: Tape
 
     def record(self, works: Sequence[Work], *, seed: int) -> None:
-        """Run works one after the other, each in a process and a directory of its own."""
+        """Run works one after the other, each in a new process and directory."""
         self.system.format(self._base)
         punch_zeros(self._base)
         served, tape = self._scratch / "served", self._scratch / "tape"
@@ -102,9 +102,9 @@ class Recording:
         return self._scratch / f"marks-{number}"
 
     def draw(self, count: int, *, works: Sequence[Recorded], chance: random.Random) -> list[Image]:
-        """Draw this many different images, as many of each work as of any other.
+        """Choose this many different random images, equally many of each work.
 
-        Two of three, where that can be had, with writes in flight: only there has a disk a choice.
+        If possible two thirds have writes in flight, as only these may survive or not.
         """
         drawn: dict[tuple[str, Marked, Loss], Image] = {}
         for number in range(count):
@@ -120,12 +120,12 @@ class Recording:
         return list(drawn.values())
 
     def last(self, recorded: Recorded) -> Image:
-        """Return what is left if power is lost when a work is done, and only what was flushed has reached the disk."""
+        """Return the image after a work if only flushed writes have reached the disk."""
         marked = recorded.marks[-1]
         return Image(recorded, marked, Loss(marked.end, self.tape.flushed(marked.end), ()))
 
     def replay(self, images: Sequence[Image]) -> Iterator[tuple[Image, str]]:
-        """Mount one image after the other, in the order of the tape; yield each with the root of its work."""
+        """Mount the images one after the other, in the order of the tape; yield each with the root of its work."""
         durable, path = self._scratch / "durable", self._scratch / "image"
         copy_sparse(self._base, durable)
         done = 0
@@ -143,7 +143,7 @@ class Recording:
 
 @contextlib.contextmanager
 def _device(mountpoint: Path, served: Path, tape: Path) -> Iterator[Path]:
-    """Serve an image in a process of its own; yield where it is found."""
+    """Serve an image in a separate process; yield its path."""
     mountpoint.mkdir()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, device.__file__, str(mountpoint), str(served), str(tape)]
@@ -168,14 +168,14 @@ def _device(mountpoint: Path, served: Path, tape: Path) -> Iterator[Path]:
 
 
 def _run_apart(work: Work, root: Path, tape: Path, marks: Path, *, seed: int) -> None:
-    """Run a work in a child, and keep what it marks with the size of the tape at that moment."""
+    """Run a work in a child, and record its marks with the size of the tape at that moment."""
     pid = os.fork()
     if pid:
         _, status = os.waitpid(pid, 0)
         if status:
             raise AssertionError(f"{work.name}: the work itself went wrong: {marks.with_suffix('.error').read_text()}")
         return
-    # Nothing of the parent may run here: no exit handler.
+    # No exit handler of the parent may run here.
     status = 1
     try:
         root.mkdir()

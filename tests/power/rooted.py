@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection
 
-# What storage may ask by handle, and by how many paths.
+# The methods of Files with a handle, and those with one or two paths.
 BY_HANDLE: Final = ("read", "size", "status_of", "write", "truncate", "sync", "unlock")
 BY_PATH: Final = {
     "map": 1,
@@ -46,14 +46,13 @@ CHANGES: Final = {
 
 
 class RootedFiles:
-    """The real disk below a root, with what a recorder asks of a simulated one.
+    """The real disk below a root, with the methods that a recorder needs of a simulated disk.
 
-    A process that is killed is one whose handles are closed, and that does nothing more from then on. Power cannot
-    be lost here in the middle of a workload: what survives that is drawn from the tape. Where a workload has it
-    lost, the process is killed instead.
+    A kill closes the handles and ignores later calls. Power cannot be lost here in the middle of a workload, because
+    the states after a power loss come from the tape. If a workload loses power, the process is killed instead.
 
-    A system writes back what it has in memory when it likes. With `restlessness` it likes to soon after every third
-    write or so: the pages of that file are on their way to the disk then, and no flush has covered them.
+    An operating system may write back pages at any time. `restlessness` makes it do so after about every third write:
+    the pages of that file are then on their way to the disk without a flush.
     """
 
     def __init__(self, root: str, *, without: Collection[str] = (), restlessness: random.Random | None = None) -> None:
@@ -61,7 +60,7 @@ class RootedFiles:
         self._restlessness = restlessness
         self._inner = OsFiles()
         self._without = frozenset(without)
-        # Numbers of its own, never given twice: an object of a killed process may close its handle much later.
+        # Unique numbers, because an object of a killed process may close its handle much later.
         self._numbers = itertools.count(HANDLE_FIRST)
         self._handles: dict[int, int] = {}
         self._is_dead = False
@@ -70,11 +69,11 @@ class RootedFiles:
         """The last operation, if it was a renaming: workloads kill a process at one."""
 
     def __call__(self, disk: Disk | RootedFiles) -> RootedFiles:
-        """Return this disk itself: a recorder asks for one to begin with, and for what a crash has left of it."""
+        """Return this disk itself, as the initial disk of a recorder and as the disk after a crash."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RootedFiles:
-        # A recorder keeps the disk as it is at the very moment when it ends a process.
+        # A recorder keeps the disk of the moment when it kills a process.
         self._is_dead = True
         return self
 
@@ -88,7 +87,7 @@ class RootedFiles:
         return [("a kill", self)]
 
     def close(self, handle: int) -> None:
-        if handle in self._handles:  # else of a process that is no more
+        if handle in self._handles:  # otherwise a handle of a dead process
             os.close(self._handles.pop(handle))
 
     def lock(self, handle: int, path: str, owner: str) -> Any:
@@ -104,7 +103,7 @@ class RootedFiles:
             raise PowerLoss
         result = None if name in self._without else getattr(self._inner, name)(*real, **words)
         if name == "write" and self._restlessness is not None and self._restlessness.random() < WRITTEN_BACK:
-            os.posix_fadvise(real[0], 0, 0, os.POSIX_FADV_DONTNEED)  # which begins to write, and waits for nothing
+            os.posix_fadvise(real[0], 0, 0, os.POSIX_FADV_DONTNEED)  # starts the write-back without waiting
         if name in GIVING_HANDLES:
             handle = next(self._numbers)
             self._handles[handle] = result
@@ -142,7 +141,7 @@ def _renaming(source: str, target: str) -> Rename:
 
 
 def read_disk(root: str) -> Disk:
-    """Return all files below a root, as the simulated disk names them."""
+    """Return all files below a root, with the paths of the simulated disk."""
     files: dict[str, bytes] = {}
     directories = []
     for directory, _, found in os.walk(root):

@@ -1,7 +1,7 @@
-"""A tape read back: what a disk may hold when power is lost at one of its moments.
+"""The tape: the possible disks after a power loss at any moment.
 
-What was written before the last flush is there. Of what was written since, any part may be: a disk has a cache, and
-writes it back in an order of its own, sector by sector.
+Writes before the last flush are durable. Any part of the later writes may survive, because a disk writes its cache back
+in any order, sector by sector.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECTOR_SIZE: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that the disk was asked to do."""
+    """One request to the disk."""
 
     is_flush: bool
     position: int
@@ -33,7 +33,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is left of the writes that no flush has covered when power is lost."""
+    """The parts of unflushed writes that survive a power loss."""
 
     moment: int
     """So many events were before it."""
@@ -66,16 +66,16 @@ class Tape:
         self._flushes = [number for number, event in enumerate(self.events) if event.is_flush]
 
     def moment(self, size: int) -> int:
-        """Return how many events there were when the tape had this size."""
+        """Return the number of events when the tape had this size."""
         return bisect.bisect_right(self._ends, size)
 
     def flushed(self, moment: int) -> int:
-        """Return how many of the events before a moment are durable at it."""
+        """Return the number of events that are durable at a moment."""
         before = bisect.bisect_left(self._flushes, moment)
         return self._flushes[before - 1] + 1 if before else 0
 
     def draw_loss(self, moment: int, *, chance: random.Random) -> Loss:
-        """Draw by lot what a power loss at this moment leaves."""
+        """Choose a random state after a power loss at this moment."""
         durable = self.flushed(moment)
         pending = [number for number in range(durable, moment) if not self.events[number].is_flush]
         way = chance.choice(("nothing", "all", "prefix", "all but one", "some", "few", "torn"))
@@ -98,7 +98,7 @@ class Tape:
         return Loss(moment, durable, tuple(number for number in kept if number != torn), torn, sectors)
 
     def apply_loss(self, image: int, loss: Loss) -> None:
-        """Write what is left into an open image that holds all that is durable."""
+        """Write the surviving parts to an open image that has all durable events."""
         for number in sorted({*loss.kept} | ({loss.torn} if loss.torn is not None else set())):
             event = self.events[number]
             if number != loss.torn:
@@ -109,7 +109,7 @@ class Tape:
                 os.pwrite(image, event.data[start : start + SECTOR_SIZE], event.position + start)
 
     def apply_durable(self, image: int, *, first: int, end: int) -> None:
-        """Write these events whole into an open image."""
+        """Write these events completely to an open image."""
         for event in self.events[first:end]:
             if not event.is_flush:
                 os.pwrite(image, event.data, event.position)

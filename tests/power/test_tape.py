@@ -1,4 +1,4 @@
-"""The tape: what was flushed is there in every image, of the rest any part may be."""
+"""The tape: every image has the flushed writes, and any part of the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is done on a file system until power is lost, and how what is left of it is judged.
+"""Works to run on a file system until power is lost, and their judgement.
 
-A work runs in a process of its own, below a root that nothing else has. It tells with `mark` what is promised: a
-promise that is marked has held since the mark before, or since the beginning. Later, on each image, it judges what
-it finds below the same root against the promise of that moment.
+A work runs in a separate process below its own root. It reports promises with `mark`: a marked promise has been valid
+since the previous mark, or since the start. Later it judges the files below the same root of each image by the promise
+of that moment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """One thing to do, and to judge."""
+    """A workload and its judgement."""
 
     @property
     def name(self) -> str: ...
@@ -40,12 +40,12 @@ class Work(Protocol):
     def run(self, root: str, *, seed: int, mark: Callable[[object], None]) -> None: ...
 
     def judge(self, root: str, promise: Any) -> list[str]:
-        """Say how what is below the root breaks a promise; an empty list: it does not."""
+        """Return how the files below the root break a promise; an empty list if they do not."""
         ...
 
 
 class Unblinking:
-    """A recorder that is observed also while its workload prepares what it is about."""
+    """A recorder that is observed also during the preparation of its workload."""
 
     is_observed = property(lambda self: True, lambda self, value: None)
 
@@ -60,7 +60,7 @@ class UnblinkingStoreRecorder(Unblinking, StoreRecorder):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """What a log has promised, and what is needed to judge it."""
+    """The promise of a log, and the facts to judge it."""
 
     promise: Promise
     epochs: list[int]
@@ -69,7 +69,7 @@ class LogMark:
 
 @dataclass(frozen=True, slots=True)
 class LogWork:
-    """A workload of the crash suite, on one log of a real disk."""
+    """A workload of the crash suite on one log of a real disk."""
 
     workload: Workload
     without: Collection[str] = ()
@@ -85,7 +85,7 @@ class LogWork:
         def observe(recorder: Recorder) -> None:
             mark(LogMark(recorder.promise, recorder.epochs, recorder.clock.now_ms()))
 
-        # A disk that leaves out its syncs is to be found out whatever the system does by itself: there it does nothing.
+        # A disk that omits syncs must be found even if the system would write back: here it does not.
         restlessness = None if self.without else random.Random(seed)
         files = RootedFiles(root, without=self.without, restlessness=restlessness)
         recorder = UnblinkingRecorder(
@@ -104,13 +104,13 @@ class LogWork:
         said = promised.violations(outcome, is_power_loss=True)
         if said:
             return said
-        # Once more where it lies, with this file system's own answers.
+        # Again in its directory, on the real file system.
         with open_log(cast("SimFiles", RootedFiles(root)), config, now_ms=promise.now_ms) as log:
             return promised.violations(look(log, promise.epochs), is_power_loss=True)
 
 
 class BrokenWork(LogWork):
-    """A workload whose disk leaves something out that it should do."""
+    """A workload whose disk omits an operation."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ class BrokenWork(LogWork):
 
 @dataclass(frozen=True, slots=True)
 class StoreMark:
-    """What a store has promised, and what is needed to judge it."""
+    """The promise of a store, and the facts to judge it."""
 
     promise: StorePromise
     now_ms: int
@@ -129,7 +129,7 @@ class StoreMark:
 
 @dataclass(frozen=True, slots=True)
 class StoreWork:
-    """A workload of the crash suite, on a store of a real disk."""
+    """A workload of the crash suite on a store of a real disk."""
 
     workload: StoreWorkload
 
@@ -168,7 +168,7 @@ class StoreWork:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMark:
-    """What an archive may give, and what it gives once the store is archived again."""
+    """The valid contents of an archive, and its content after another archiving."""
 
     possible: tuple[list[int] | None, ...]
     again: list[int] | None = None
@@ -177,7 +177,7 @@ class ArchiveMark:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWork:
-    """A store is archived to a directory of the same disk, three times."""
+    """Archives a store to a directory of the same disk three times."""
 
     name: str = "store: archive"
 
@@ -192,7 +192,7 @@ class ArchiveWork:
             with archiving.open_on(cast("SimFiles", files)) as store:
                 archiving.fill(store, count)
                 mark(ArchiveMark((before,)))
-                # Only sealed segments are archived: all but the last one.
+                # Only sealed segments are archived, that is all except the last.
                 after = list(range(store.log("orders", 0)._source.view.segments[-1].base_offset))
                 under_way = ArchiveMark((before, after), after)
                 files.on_boundary = lambda _, promise=under_way: mark(promise)  # type: ignore[misc]
@@ -230,8 +230,8 @@ def sync_directories(root: str, directories: Collection[str]) -> None:
 
 
 def judge_quietly(work: Work, root: str, promise: object) -> list[str]:
-    """Judge; whatever the engine raises is a broken promise: an image opens in every case."""
-    # Each recovery has something to warn of.
+    """Judge an image. Any error of the engine is a broken promise, because every image must open."""
+    # Each recovery warns.
     logging.getLogger("seeklog").setLevel(logging.CRITICAL)
     try:
         return work.judge(root, promise)
@@ -248,7 +248,7 @@ ENGINE_WORKS: Final[dict[str, Work]] = {
         ArchiveWork(),
     ]
 }
-# Logs whose disk says of every sync that it is done, and has not begun it: power losses must find them out.
+# Logs whose disk acknowledges syncs without doing them, which power losses must reveal.
 BROKEN_WORKS: Final[dict[str, Work]] = {
     work.name: work
     for work in [
