@@ -1,6 +1,6 @@
-"""`python tests/fuzz TARGET --runs N`: let atheris, libFuzzer for Python, loose on one of the decoders.
+"""`python tests/fuzz TARGET --runs N`: fuzz one of the decoders with atheris, libFuzzer for Python.
 
-Prints what came of it as JSON. Inputs that brought out more than a declared error are kept.
+Prints the result as JSON. Inputs that cause anything but a declared error are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Running a target: a few damaged inputs in this process, or a campaign of libFuzzer's in one of its own.
+"""Runs a target: with a few damaged inputs in this process, or in a libFuzzer campaign in a child.
 
-libFuzzer ends the process that it runs in, so a campaign is a child; what came of it stands in a file. A crash of the
-child is a finding, and libFuzzer has then kept the input.
+libFuzzer ends its process, so a campaign is a child that writes its result to a file. A crash of the child is a
+finding, whose input libFuzzer keeps.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fuzz.target import Target
 from fuzz.watch import Tally, Watch
 
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
-# One input that takes longer hangs; libFuzzer keeps it then.
+# An input that takes longer hangs, and libFuzzer keeps it.
 HANG_S = 20
 
 
 def damage(target: Target, *, runs: int, seed: int) -> Tally:
-    """Give a target its seeds, and `runs` inputs that are made of them by chance, without libFuzzer."""
+    """Run a target on its seeds and on `runs` random mutations of them, without libFuzzer."""
     watch = Watch(target)
     chance = random.Random(f"{target.name} {seed}")
     scramble = scrambler(chance, size_most=target.size_most)
@@ -43,14 +43,14 @@ def damage(target: Target, *, runs: int, seed: int) -> Tally:
 
 
 def run_campaign(name: str, *, runs: int, seed: int, corpus: Path, findings: Path) -> Tally:
-    """Let libFuzzer loose on a target in a child. What it finds worth keeping is added to the corpus."""
+    """Run libFuzzer on a target in a child. Interesting inputs are added to the corpus."""
     for directory in (corpus, findings):
         directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "answer.json"
         command = [sys.executable, str(Path(__file__).parent), name, "--runs", str(runs), "--seed", str(seed)]
         command += ["--corpus", str(corpus), "--findings", str(findings), "--answer", str(answer)]
-        # What a target leaves behind goes with the scratch: libFuzzer ends its process without a farewell.
+        # The target's files are in the scratch directory, because libFuzzer ends its process without cleanup.
         environment = {**os.environ, "TMPDIR": scratch}
         child = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
         if answer.exists():
@@ -62,7 +62,7 @@ def run_campaign(name: str, *, runs: int, seed: int, corpus: Path, findings: Pat
 
 
 def fuzz_here(target: Target, *, runs: int, seed: int, corpus: Path, findings: Path, answer: Path | None) -> None:
-    """Run a campaign in this process, which ends with it."""
+    """Run a campaign in this process, which it ends."""
     import atheris
 
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""`python tests/fuzz/damaging.py TARGET RUNS SEED`: damage by chance, without libFuzzer, in a process of its own."""
+"""`python tests/fuzz/damaging.py TARGET RUNS SEED`: random mutations without libFuzzer, in a separate process."""
 
 from __future__ import annotations
 

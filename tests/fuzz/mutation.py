@@ -1,4 +1,4 @@
-"""Damage that is done on purpose: to bytes of any kind, to numbers in text, to JSON, to fields of fixed places."""
+"""Mutations of bytes, of numbers in text, of JSON, and of fields at fixed positions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(rb"-?\d+")
 
 
 def scrambler(chance: random.Random, *, size_most: int) -> Scramble:
-    """Return what damages any bytes in one to four places; it stands in for libFuzzer's own."""
+    """Return a mutator of one to four places, which replaces libFuzzer's."""
 
     def scramble(data: bytes) -> bytes:
         damaged = bytearray(data)
@@ -63,7 +63,7 @@ def _damage_once(damaged: bytearray, chance: random.Random) -> None:
 
 
 def put_number(data: bytes, chance: random.Random) -> bytes:
-    """Return the bytes with an odd number, big-endian, in some place."""
+    """Return the bytes with an unusual number, big-endian, at a random position."""
     code, bits = chance.choice((("h", 16), ("i", 32), ("q", 64)))
     size = bits // 8
     if len(data) < size:
@@ -77,7 +77,7 @@ def put_number(data: bytes, chance: random.Random) -> bytes:
 
 
 def put_word(data: bytes, chance: random.Random) -> bytes:
-    """Return text with one of its numbers replaced by something odd."""
+    """Return text with one of its numbers replaced by an unusual one."""
     numbers = list(_NUMBER.finditer(data))
     if not numbers:
         return data
@@ -86,7 +86,7 @@ def put_word(data: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_json(data: bytes, chance: random.Random) -> bytes:
-    """Return JSON with one of its values replaced, taken out or doubled; other bytes come back as they are."""
+    """Return JSON with one of its values replaced, removed, or duplicated; other bytes are returned unchanged."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
@@ -115,13 +115,13 @@ def mutate_json(data: bytes, chance: random.Random) -> bytes:
 
 
 def seal_frame(data: bytes) -> bytes:
-    """Return a framed text whose last line is the CRC of what stands before it."""
+    """Return a framed text with the CRC of the lines before as its last line."""
     body = data.rpartition(b"crc32c ")[0] or data
     return body + b"crc32c %08x\n" % crc32c(body)
 
 
 def mutate_frame(data: bytes, chance: random.Random, scramble: Scramble) -> bytes:
-    """Damage a framed text: a number, a value of its JSON, a line, or any bytes; then mostly make its CRC right."""
+    """Damage a framed text: a number, a value of its JSON, a line, or any bytes; then usually correct its CRC."""
     kind = chance.randrange(8)
     if kind == 0:
         return scramble(data)

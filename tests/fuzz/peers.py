@@ -1,7 +1,7 @@
-"""The same damaged batches given to other readers of Kafka's format, each in a process of its own.
+"""The same damaged batches in other readers of Kafka's format, each in a separate process.
 
-`python tests/fuzz/peers.py READER FILE`: FILE has batches in hex, a line each. Prints as JSON how many raised an error
-of the library's own, how many another one, how many were read, and whether it lived to the end.
+`python tests/fuzz/peers.py READER FILE`: FILE has a batch in hex per line. Prints as JSON the numbers of batches that
+raised the library's errors, raised other errors, and were read, and whether the process survived.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READERS = {"aiokafka (C)": {}, "aiokafka (pure)": {"AIOKAFKA_NO_EXTENSIONS": "1"
 
 
 def ask(reader: str, batches: Iterable[bytes], scratch: Path) -> dict[str, Any]:
-    """Return what came of a reader on these batches."""
+    """Return the result of a reader on these batches."""
     inputs = scratch / "batches.hex"
     inputs.write_text("\n".join(batch.hex() for batch in batches))
     command = [sys.executable, __file__, reader, str(inputs)]

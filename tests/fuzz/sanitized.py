@@ -1,6 +1,6 @@
-"""The compiled modules built with the compiler's sanitizers, in a directory of their own, and processes with them.
+"""Builds the compiled modules with the compiler's sanitizers in a separate directory, and runs processes with them.
 
-What is built is kept by the bytes that it is built from, under build/, which `make clean` removes.
+Builds are kept under build/ by a hash of their sources; `make clean` removes them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "src"
 FLAGS: Final = ("-O0", "-g1", "-fwrapv", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-fPIC", "-shared")
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
-# What both of them begin a report with.
+# The start of a report of both.
 REPORTS: Final = ("ERROR: AddressSanitizer", "runtime error:")
 
 
 def compiler() -> str | None:
-    """Return the compiler if it is one that brings the sanitizers along."""
+    """Return the compiler if it has the sanitizers."""
     found = shutil.which("gcc")
     return found if found is not None and os.path.isabs(library(found)) else None
 
 
 def library(gcc: str, name: str = "libasan.so") -> str:
-    """Return where the sanitizer's library lies, or its bare name."""
+    """Return the path of the sanitizer's library, or its bare name."""
     asked = subprocess.run([gcc, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
     return asked.stdout.strip()
 
 
 def build(gcc: str) -> Path:
-    """Return a directory to import seeklog from, sanitized where it is compiled; builds what has not been built."""
+    """Return a directory with a sanitized seeklog, building it if necessary."""
     record = SOURCE / "seeklog" / "record"
     modules = compiled_modules()
     inputs = [*sorted(record.glob("*.pxd")), *sorted(record.glob("*.h")), *(source_of(name) for name in modules)]
@@ -61,7 +61,7 @@ def source_of(module: str) -> Path:
 
 
 def _compile(gcc: str, modules: Sequence[str], scratch: Path) -> Path:
-    """Translate a copy of the modules, so that nothing changes in the sources; return where they are compiled."""
+    """Translate a copy of the modules, so that the sources do not change; return its directory."""
     copied = scratch / "src"
     shutil.copytree(SOURCE / "seeklog", copied / "seeklog", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     directives = ["boundscheck=False", "wraparound=False", "cdivision=True", "initializedcheck=False"]

@@ -1,4 +1,4 @@
-"""A target of the fuzzers: a decoder, bytes to begin with, and a way to damage them that it cannot see at once."""
+"""A target of the fuzzers: a decoder, seeds, and a mutator whose damage passes the first checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Mutate: TypeAlias = Callable[[bytes, random.Random, Scramble], bytes]
 
 
 class Broken(AssertionError):
-    """A decoder has accepted what cannot be, or two of them do not agree."""
+    """A decoder has accepted an impossible value, or two decoders disagree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One decoder, or several that read the same bytes."""
+    """A decoder, or several that read the same bytes."""
 
     name: str
     check: Callable[[bytes], object]
@@ -44,7 +44,7 @@ def enter(target: Target) -> None:
 
 
 def load_targets() -> dict[str, Target]:
-    """Import every module of `targets` and return what they have entered."""
+    """Import every module of `targets` and return their targets."""
     from fuzz import targets
 
     for module in pkgutil.iter_modules(targets.__path__):

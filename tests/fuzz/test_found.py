@@ -1,4 +1,4 @@
-"""What the fuzzers have found, kept as tests: bytes whose checksum is right and whose meaning is not."""
+"""Findings of the fuzzers, kept as tests: bytes with a right checksum and a wrong meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEEP = b"[" * 100_000
 
 
 def with_line(data: bytes, change: Callable[[Any], Any]) -> bytes:
-    """Return a framed text of one line of JSON with that line changed, and its CRC right."""
+    """Return a framed text with its line of JSON changed, and a right CRC."""
     first, line, _ = data.split(b"\n", 2)
     fields = json.loads(line)
     change(fields)
@@ -40,7 +40,7 @@ def transaction(change: Callable[[Any], Any]) -> bytes:
 @pytest.mark.id("staged-file-names")
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "seeklog-staged-x", "", None, 5, ["a"]])
 def test_transaction_names_only_staged_files(name: object) -> None:
-    """The files that it names are removed when it is done."""
+    """The files that it names are removed when it is finished."""
 
     def change(fields: Any) -> None:
         fields["parts"][0]["files"][0][0] = name

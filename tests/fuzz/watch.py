@@ -1,4 +1,4 @@
-"""The judge of a fuzzer: counts what came of each input, and keeps what brought out more than a declared error."""
+"""The judge of a fuzzer: counts results, and keeps inputs that cause anything but a declared error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINDINGS_KEPT = 20
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the inputs of one target."""
+    """The results of one target."""
 
     target: str
     executions: int = 0
@@ -37,7 +37,7 @@ class Tally:
 
 
 class Watch:
-    """Lets a target loose on inputs, one after the other."""
+    """Runs a target on inputs, one after the other."""
 
     def __init__(self, target: Target, *, findings: Path | None = None) -> None:
         self.tally = Tally(target.name)
@@ -52,8 +52,8 @@ class Watch:
         tally.executions += 1
         started = time.perf_counter()
         self._run(data)
-        # The clock on the wall is read in no time, and says too much where the machine is busy with something else:
-        # only what seems to be slow is timed again, and only what is slow each time is.
+        # Wall time is too long on a busy machine: an input that seems slow is timed again, and counts as slow only if
+        # it is slow each time.
         if time.perf_counter() - started > tally.slowest_ms / 1000:
             took = self._processor_time(data)
             if took > MAX_SECONDS and self._target.is_timed:

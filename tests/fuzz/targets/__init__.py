@@ -1,1 +1,1 @@
-"""The targets: each module here enters its own."""
+"""The targets, which each module here registers."""

@@ -1,7 +1,7 @@
-"""A whole store of which one file is damaged: opened to be read, inspected, opened to be written, and read again.
+"""A store with one damaged file: opened for reading, inspected, opened for writing, and read again.
 
-The first byte says which file it is, the rest is what the file holds. The other targets call the decoders alone; this
-one goes on with what they have believed.
+The first byte selects the file, the rest is its content. The other targets only call decoders; this one uses the
+decoded values.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from store.workbench import open_store
 HERE = TopicPartition("payments", 0)
 DIRECTORY = str(HERE)
 KEYS = (b"k0", b"k1", b"nobody")
-# What is only advice: whatever stands in it, the records are the same. A key index is believed where its CRC is right.
+# Files that are only advice: their content never changes records. A key index is used if its CRC is right.
 ADVICE = (names.OFFSET_INDEX, names.TIME_INDEX)
 
 
 @cache
 def model() -> Path:
-    """Make the store that is damaged, once: two sealed segments and an active one, keys, producers, a transaction."""
+    """Create the store once: two sealed segments and an active one, keys, producers, a transaction."""
     root = Path(tempfile.mkdtemp(prefix="seeklog-fuzz-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     with open_store(root / "model", segment_bytes=600, key_index="seal") as store:
@@ -67,7 +67,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def mutate(data: bytes, chance: random.Random, scramble: Scramble) -> bytes:
-    """Damage one of the files, as what it is."""
+    """Damage one of the files with the mutator of its kind."""
     if not data or not chance.randrange(20):
         number = chance.randrange(len(places()))
         data = bytes([number]) + (model() / "model" / places()[number]).read_bytes()
@@ -93,7 +93,7 @@ def _mutate_file(place: str, data: bytes, chance: random.Random, scramble: Scram
 
 
 def check(data: bytes) -> None:
-    """Use the store with that file; only declared errors may come out, and advice changes no answer."""
+    """Use the store with the file; only declared errors may be raised, and advice must change no answer."""
     if not data:
         return
     place = places()[data[0] % len(places())]
@@ -123,7 +123,7 @@ def answers(root: Path) -> list[object]:
 
 
 def read(store: Store) -> list[object]:
-    """Return what a store says, each answer or the kind of the error in its place."""
+    """Return the answers of a store, or the type of the error for each."""
     found: list[object] = []
     for ask in (
         lambda: [(record.offset, record.key, record.value) for record in store.log(HERE.topic, 0).scan()],
@@ -139,7 +139,7 @@ def read(store: Store) -> list[object]:
 
 
 def check_quietly(data: bytes) -> None:
-    """Do it without a word of the warnings that each damage brings."""
+    """Run it without printing the warnings about damage."""
     logger = logging.getLogger("seeklog")
     before, logger.disabled = logger.disabled, True
     try:

@@ -1,4 +1,4 @@
-"""The binary files beside a log: indexes, seal, watermark, snapshot of producers, key index."""
+"""The binary side files of a log: indexes, seal, watermark, producer snapshot, key index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = [hash_key(key) for key in (b"k0", b"", b"k1")]
 
 
 def mutator(reseal: Callable[[bytes], bytes]) -> Callable[[bytes, random.Random, Scramble], bytes]:
-    """Return what damages numbers and bytes, and makes the checksum right again most of the time."""
+    """Return a mutator of numbers and bytes that usually corrects the checksum."""
 
     def mutate(data: bytes, chance: random.Random, scramble: Scramble) -> bytes:
         damaged = put_number(data, chance) if chance.randrange(2) else scramble(data)

@@ -32,7 +32,7 @@ def mutate_text(data: bytes, chance: random.Random, scramble: Scramble) -> bytes
 
 
 def check_numbers(*numbers: object) -> None:
-    """What a decoder gives out goes on to places that hold 64 bits."""
+    """Check that decoded numbers fit in 64 bits."""
     for number in numbers:
         if type(number) is not int or number not in INT64:
             raise Broken(f"{number!r} is not a 64-bit number")
@@ -77,7 +77,7 @@ def transaction_seeds() -> Iterator[bytes]:
 
 
 def read_transaction(data: bytes) -> None:
-    """Every name in it becomes a path, and every number a place in a file."""
+    """Check that every name is a valid path, and every number a valid position."""
     found = decode_transaction(data, path=PATH)
     names.app_key(found.app)
     check_numbers(found.version)
@@ -152,7 +152,7 @@ def seal_archive(data: bytes) -> bytes:
 
 
 def read_archive(data: bytes) -> None:
-    """Every path in it is one below the archive."""
+    """Check that every path is inside the archive."""
     for path, file in archive.decode_manifest(data, path=PATH).paths().items():
         directory, _, name = path.partition("/")
         if names.parse_partition_name(directory) is None or "/" in name or name in ("", ".", ".."):
@@ -206,7 +206,7 @@ def read_offsets(data: bytes) -> None:
 
 
 def read_config(data: bytes) -> None:
-    """What a user, or a catalog, says of a topic's configuration."""
+    """Parse the configuration of a topic from a user or a catalog."""
     from seeklog.config import LogConfig
 
     try:
