@@ -219,19 +219,19 @@ class _Comparison:
             return topic
         ours = {} if is_new else to_kafka(self._defaults.with_settings(topic.config)).values
         taken: dict[str, str] = {}
-        for word in sorted({*ours, *cluster_topic.config}):
-            if ours.get(word) == cluster_topic.config.get(word):
+        for setting in sorted({*ours, *cluster_topic.config}):
+            if ours.get(setting) == cluster_topic.config.get(setting):
                 continue
-            if word in cluster_topic.config:
-                taken[word] = cluster_topic.config[word]
-            elif not word.startswith("flush."):  # the cluster does not set when seeklog syncs
+            if setting in cluster_topic.config:
+                taken[setting] = cluster_topic.config[setting]
+            elif not setting.startswith("flush."):  # the cluster does not set when seeklog syncs
                 detail = "the cluster has no value for it; seeklog's stays"
-                self._steps.append(Step("keep", topic.name, setting=word, value=ours[word], detail=detail))
+                self._steps.append(Step("keep", topic.name, setting=setting, value=ours[setting], detail=detail))
         config, left = from_kafka(taken)
-        for word, value in taken.items():
-            was = None if is_new else f"was {ours.get(word, _DEFAULT)}"
-            action = "leave out" if word in left else "set"
-            self._steps.append(Step(action, topic.name, setting=word, value=value, detail=left.get(word, was)))
+        for setting, value in taken.items():
+            was = None if is_new else f"was {ours.get(setting, _DEFAULT)}"
+            action = "leave out" if setting in left else "set"
+            self._steps.append(Step(action, topic.name, setting=setting, value=value, detail=left.get(setting, was)))
         return replace(topic, config={**topic.config, **_typed(config)})
 
     def _step(self, action: str, partition: TopicPartition, detail: str) -> None:
@@ -241,7 +241,7 @@ class _Comparison:
 def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Convert settings to the types that a catalog stores."""
     made = LogConfig().with_settings(config)
-    return {word: getattr(made, word.replace(".", "_")) for word in config}
+    return {setting: getattr(made, setting.replace(".", "_")) for setting in config}
 
 
 def _end_offset(files: Files, path: str) -> int:

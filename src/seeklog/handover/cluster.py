@@ -109,7 +109,7 @@ def read_meta_properties(files: Files, root: str) -> dict[str, str]:
     data = read_if_exists(files, f"{root}/{names.META_PROPERTIES}") or b""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
-    return {word.strip(): value.strip() for word, _, value in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def has_metadata(files: Files, root: str) -> bool:

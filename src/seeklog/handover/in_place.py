@@ -104,11 +104,11 @@ def _topic_steps(topic: TopicState) -> Iterator[Step]:
     for partition_state in topic.partitions:
         if not partition_state.has_metadata:
             yield Step("write", *partition_state.partition, file=names.PARTITION_METADATA)
-    for word, value in topic.settings.values.items():
-        yield Step("set", topic.name, setting=word, value=value, detail=topic.settings.notes.get(word))
-    for word, note in topic.settings.notes.items():
-        if word not in topic.settings.values:
-            yield Step("leave out", topic.name, setting=word, detail=note)
+    for setting, value in topic.settings.values.items():
+        yield Step("set", topic.name, setting=setting, value=value, detail=topic.settings.notes.get(setting))
+    for setting, note in topic.settings.notes.items():
+        if setting not in topic.settings.values:
+            yield Step("leave out", topic.name, setting=setting, detail=note)
 
 
 def plan_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
@@ -197,8 +197,8 @@ def metadata_records(plan: InPlacePlan, *, directory_id: str) -> list[Written]:
             for partition_state in topic.partitions
         ]
         records += [
-            ConfigRecord(resource_name=topic.name, name=word, value=value)
-            for word, value in topic.settings.values.items()
+            ConfigRecord(resource_name=topic.name, name=setting, value=value)
+            for setting, value in topic.settings.values.items()
         ]
     return records
 

@@ -113,13 +113,13 @@ class IntoPlan:
             yield Step("create first", topic.name, detail=self._create_command(topic))
         for partition_state in self.store.unclean:
             yield Step("recover", *partition_state.partition)
-        for topic, word, cluster_value in self.differing:
+        for topic, setting, cluster_value in self.differing:
             shown = "Kafka's default" if cluster_value is None else cluster_value
             yield Step(
                 "differs",
                 topic.name,
-                setting=word,
-                value=topic.settings.values.get(word),
+                setting=setting,
+                value=topic.settings.values.get(setting),
                 detail=f"the cluster has {shown}; if that is not intended, change it there with kafka-configs.sh",
             )
         for copy in self.copies:
@@ -138,7 +138,7 @@ class IntoPlan:
         return [self._create_command(topic) for topic in self.missing]
 
     def _create_command(self, topic: TopicState) -> str:
-        settings = "".join(f" --config {word}={value}" for word, value in topic.settings.values.items())
+        settings = "".join(f" --config {setting}={value}" for setting, value in topic.settings.values.items())
         return (
             f"bin/kafka-topics.sh --bootstrap-server {self.target.bootstrap} --create --topic {topic.name} "
             f"--partitions {len(topic.partitions)} --replication-factor 1{settings}"
@@ -186,9 +186,9 @@ def _plan(store: LocalStore, target: Target) -> IntoPlan:
             ]
             # Settings that only the cluster has are left to the cluster.
             differing += [
-                (topic, word, cluster_topic.config.get(word))
-                for word, ours in topic.settings.values.items()
-                if cluster_topic.config.get(word) != ours
+                (topic, setting, cluster_topic.config.get(setting))
+                for setting, ours in topic.settings.values.items()
+                if cluster_topic.config.get(setting) != ours
             ]
     return IntoPlan(
         store=state,

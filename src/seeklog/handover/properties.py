@@ -43,7 +43,7 @@ def server_properties(root: str, *, node_id: int, listener: Listener, offsets_pa
     `offsets_partitions` is the partition count of `__consumer_offsets`, or None if the topic does not exist yet.
     """
     controller = f"127.0.0.1:{listener.port + 1}"
-    words = {
+    settings = {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
         "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
@@ -61,8 +61,8 @@ def server_properties(root: str, *, node_id: int, listener: Listener, offsets_pa
         "share.coordinator.state.topic.min.isr": "1",
     }
     if offsets_partitions is not None:
-        words["offsets.topic.num.partitions"] = str(offsets_partitions)
-    return [f"{word}={_escaped(value)}" for word, value in words.items()]
+        settings["offsets.topic.num.partitions"] = str(offsets_partitions)
+    return [f"{setting}={_escaped(value)}" for setting, value in settings.items()]
 
 
 def _escaped(value: str) -> str:

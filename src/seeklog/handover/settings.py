@@ -53,13 +53,13 @@ class KafkaSettings:
 def to_kafka(config: LogConfig) -> KafkaSettings:
     """Convert a configuration to a broker's topic settings."""
     found = KafkaSettings()
-    for word, default in _DEFAULTS.items():
-        value = str(getattr(config, word.replace(".", "_")))
-        if word == "segment.bytes" and int(value) < MIN_SEGMENT_BYTES:
-            found.notes[word] = f"raised from {value}, the minimum of a broker"
+    for setting, default in _DEFAULTS.items():
+        value = str(getattr(config, setting.replace(".", "_")))
+        if setting == "segment.bytes" and int(value) < MIN_SEGMENT_BYTES:
+            found.notes[setting] = f"raised from {value}, the minimum of a broker"
             value = str(MIN_SEGMENT_BYTES)
         if value != default:
-            found.values[word] = value
+            found.values[setting] = value
     if config.compression_type != "none":
         # "none" means that seeklog does not compress. A broker's "uncompressed" would decompress producers' batches.
         found.values["compression.type"] = config.compression_type
@@ -78,29 +78,29 @@ def from_kafka(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str
     """Convert a broker's topic settings. Return the configuration, and the settings left out with their reasons."""
     config: dict[str, Any] = {}
     left: dict[str, str] = {}
-    for word, value in sorted(values.items()):
+    for setting, value in sorted(values.items()):
         try:
-            taken = _from_kafka(word, value)
+            taken = _from_kafka(setting, value)
             LogConfig().with_settings(taken)
         except InvalidConfig as error:
-            left[word] = str(error)
+            left[setting] = str(error)
             continue
         if taken:
             config |= taken
         else:
-            left[word] = "seeklog has no such setting"
+            left[setting] = "seeklog has no such setting"
     return config, left
 
 
-def _from_kafka(word: str, value: str) -> dict[str, Any]:
-    if word in _DEFAULTS:
-        if word == "cleanup.policy":
+def _from_kafka(setting: str, value: str) -> dict[str, Any]:
+    if setting in _DEFAULTS:
+        if setting == "cleanup.policy":
             value = ",".join(part.strip() for part in value.split(","))
-        return {word: value}
-    if word == "compression.type":
-        return {word: "none" if value in ("producer", "uncompressed") else value}
-    if word == "flush.messages" and value == "1":
+        return {setting: value}
+    if setting == "compression.type":
+        return {setting: "none" if value in ("producer", "uncompressed") else value}
+    if setting == "flush.messages" and value == "1":
         return {"flush": "batch"}
-    if word == "flush.ms":
+    if setting == "flush.ms":
         return {"flush": "interval", "flush.interval.ms": value}
     return {}
