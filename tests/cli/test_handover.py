@@ -52,7 +52,7 @@ def test_on_a_terminal_it_asks(run_on_terminal: Run, root: Path) -> None:
     declined = run_on_terminal("handover", "data", "--to-kafka", "--no-color", typed="n\n")
     assert (declined.code, state_of(root)) == (1, before)
     assert b"ACTION" in declined.out
-    assert b"raised from 600: a broker refuses less" in declined.out
+    assert b"raised from 600, the minimum of a broker" in declined.out
 
     agreed = run_on_terminal("handover", "data", "--to-kafka", typed="y\n")
     assert agreed.code == 0
