@@ -111,7 +111,7 @@ def perform(
     hearing = Hearing()
     logging.getLogger("seeklog").addFilter(hearing)
     on = work.begin(partial(RealDisk, root=root, watch=watch), SEED)
-    watch.tell = lambda: report(f"promise {work.told(on)}")
+    watch.tell = lambda: report(f"promise {work.promise_line(on)}")
     if isinstance(watch, Dying):
         watch.is_counting = lambda: getattr(on, "is_observed", True)
     watch.tell()

@@ -42,7 +42,7 @@ class Work:
     judge: Callable[[Any, Disk, bool], list[str]]
     """Says how a disk breaks such a promise, when a process has died, or when power was lost."""
 
-    def told(self, recorder: Any) -> str:
+    def promise_line(self, recorder: Any) -> str:
         """Return the promise of a recorder as a line of text."""
         return base64.b64encode(pickle.dumps(self.promise_of(recorder))).decode()
 
@@ -58,8 +58,8 @@ def work_on_log(workload: Workload, *, recorder_type: type[Recorder] = Recorder)
         on.may_lack_room = True
         return on
 
-    def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
-        promise, epochs, now_ms = told
+    def judge(promised: Any, disk: Disk, is_power_loss: bool) -> list[str]:
+        promise, epochs, now_ms = promised
         outcome: Outcome = reopen(disk, workload.config, epochs=epochs, now_ms=now_ms)
         return promise.violations(outcome, is_power_loss=is_power_loss)
 
@@ -81,8 +81,8 @@ def work_on_store(workload: StoreWorkload) -> Work:
         with seeded_names(workload.name):
             workload.run(on)
 
-    def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
-        promise, now_ms = told
+    def judge(promised: Any, disk: Disk, is_power_loss: bool) -> list[str]:
+        promise, now_ms = promised
         with seeded_names("reopening"):
             outcome = reopen_store(disk, now_ms=now_ms, transactions=list(promise.transactions))
         return promise.violations(outcome, is_power_loss=is_power_loss)

@@ -46,7 +46,7 @@ def open_reader(path: Path) -> LogReader:
     return LogReader(path, config=LogConfig(retention_ms=-1))
 
 
-def told(data: bytes | None, *, whole: bool) -> Any:
+def encoded(data: bytes | None, *, whole: bool) -> Any:
     if data is None:
         return None
     if len(data) > LONGEST and not whole:
@@ -61,9 +61,9 @@ def rows(records: Any, partition: str) -> list[list[Any]]:
         [
             record.offset,
             record.timestamp_ms,
-            told(record.key, whole=whole),
-            told(record.value, whole=whole),
-            [[header, told(value, whole=False)] for header, value in record.headers],
+            encoded(record.key, whole=whole),
+            encoded(record.value, whole=whole),
+            [[header, encoded(value, whole=False)] for header, value in record.headers],
         ]
         for record in records
     ]

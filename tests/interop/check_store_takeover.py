@@ -93,8 +93,8 @@ class Facts:
 
     def commit(self, group: str, offsets: Mapping[Place, int | tuple[int, str]]) -> None:
         for partition, value in offsets.items():
-            told = value if isinstance(value, tuple) else (value, "")
-            self.groups.setdefault(group, {})[str(partition)] = told
+            committed = value if isinstance(value, tuple) else (value, "")
+            self.groups.setdefault(group, {})[str(partition)] = committed
 
 
 # What seeklog writes
@@ -319,7 +319,10 @@ def check_groups(broker: RealBroker, facts: Facts) -> None:
     for group in [*facts.groups, "gone"]:
         (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
         # Without the metadata, which librdkafka does not terminate and the binding reads past its end.
-        found = {f"{told.topic}-{told.partition}": told.offset for told in answer.result(TIMEOUT_S).topic_partitions}
+        found = {
+            f"{committed.topic}-{committed.partition}": committed.offset
+            for committed in answer.result(TIMEOUT_S).topic_partitions
+        }
         assert found == {place: offset for place, (offset, _) in facts.groups.get(group, {}).items()}, group
 
     python = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
@@ -329,8 +332,8 @@ def check_groups(broker: RealBroker, facts: Facts) -> None:
     found_by_aiokafka = asyncio.run(offsets_by_aiokafka(broker, [*facts.groups, "gone"]))
     for by_client in (found_by_python, found_by_aiokafka):
         for group, offsets in by_client.items():
-            told = {f"{place.topic}-{place.partition}": (at.offset, at.metadata) for place, at in offsets.items()}
-            assert told == facts.groups.get(group, {}), (group, told)
+            committed = {f"{place.topic}-{place.partition}": (at.offset, at.metadata) for place, at in offsets.items()}
+            assert committed == facts.groups.get(group, {}), (group, committed)
 
 
 async def offsets_by_aiokafka(broker: RealBroker, groups: Iterable[str]) -> dict[str, Any]:
@@ -545,8 +548,8 @@ def offsets_in(store: Store) -> dict[str, Offsets]:
                 if record.value is None:
                     offsets.pop(str(key.partition), None)
                 else:
-                    told = decode_offset(record.value)
-                    offsets[str(key.partition)] = (told.offset, told.metadata)
+                    committed = decode_offset(record.value)
+                    offsets[str(key.partition)] = (committed.offset, committed.metadata)
     return {group: offsets for group, offsets in groups.items() if offsets}
 
 

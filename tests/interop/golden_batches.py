@@ -31,9 +31,9 @@ def decoded(text: str | None) -> bytes | None:
 
 
 def expected_records(name: str, *, base_offset: int = 0) -> list[Record]:
-    told = description(name)
-    if "generated" in told:
-        rule = told["generated"]
+    described = description(name)
+    if "generated" in described:
+        rule = described["generated"]
         return [
             Record(
                 rule["value"].format(n=n).encode(),
@@ -51,7 +51,7 @@ def expected_records(name: str, *, base_offset: int = 0) -> list[Record]:
             timestamp_ms=record["timestamp_ms"],
             offset=base_offset + record["offset"],
         )
-        for record in told["records"]
+        for record in described["records"]
     ]
 
 

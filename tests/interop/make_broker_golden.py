@@ -327,7 +327,7 @@ def committed_offsets(broker: RealBroker) -> dict[str, Any]:
 # Descriptions
 
 
-def told(data: bytes | None, *, whole: bool = False) -> Any:
+def encoded(data: bytes | None, *, whole: bool = False) -> Any:
     if data is None:
         return None
     if len(data) > LONGEST and not whole:
@@ -353,9 +353,9 @@ def describe_partition(broker: RealBroker, topic: str, partition: int) -> dict[s
                 message.offset(),
                 message.timestamp()[1],
                 "append" if message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME else "create",
-                told(message.key(), whole=whole),
-                told(message.value(), whole=whole),
-                [[name, told(value)] for name, value in message.headers() or ()],
+                encoded(message.key(), whole=whole),
+                encoded(message.value(), whole=whole),
+                [[name, encoded(value)] for name, value in message.headers() or ()],
             ]
             for message in messages
         ],

@@ -41,10 +41,10 @@ def main() -> int:
         **moved(PATH, "aborted-0", dict(compacted_log("none").disk.files)),
     }
     disk = Disk.of({f"{RELEASE}/{path}": data for path, data in files.items()})
-    told = {mode: look(RELEASE, read_only=mode == "read", files=SimFiles(disk)) for mode in ("read", "written")}
+    content = {mode: look(RELEASE, read_only=mode == "read", files=SimFiles(disk)) for mode in ("read", "written")}
     GOLDEN.mkdir(parents=True, exist_ok=True)
     (GOLDEN / f"{version}.tar.gz").write_bytes(packed(files))
-    (GOLDEN / f"{version}.json.gz").write_bytes(gzip.compress(json.dumps(told).encode(), mtime=0))
+    (GOLDEN / f"{version}.json.gz").write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
     print(f"{len(files)} files, {sum(map(len, files.values())):,} bytes")
     return 0
 

@@ -104,8 +104,8 @@ def test_reader_survives_index_that_shrinks_while_read(root: Path, suffix: str, 
         while reader.poll() is None:
             os.truncate(path, PREALLOCATED)
             os.truncate(path, used)
-        _, told = reader.communicate()
-    assert (reader.returncode, told) == (0, "")
+        _, errors = reader.communicate()
+    assert (reader.returncode, errors) == (0, "")
 
 
 class MeteredFiles(PathFiles):
@@ -317,7 +317,7 @@ class Faults:
         except (AssertionError, SeeklogError, OSError) as error:
             self.found.append(f"after {step}: {error!r}")
         else:
-            self.found += [f"after {step}, a complaint: {told}" for told in complaints(self._caplog)]
+            self.found += [f"after {step}, a complaint: {warning}" for warning in complaints(self._caplog)]
 
     def check(self) -> None:
         assert not self.found, "\n".join(self.found)
@@ -568,7 +568,7 @@ def cuts(made: BrokerPartition) -> None:
     made.truncate(made.bases[1] + 10)
 
 
-@pytest.mark.parametrize(("work", "told"), [
+@pytest.mark.parametrize(("work", "change"), [
     (BrokerPartition.append, None),
     (BrokerPartition.roll, None),
     (cleans, "3 segments were"),
@@ -576,7 +576,7 @@ def cuts(made: BrokerPartition) -> None:
     (cuts, "3 segments were"),
 ], ids=lambda each: getattr(each, "__name__", ""))  # fmt: skip
 def test_changes_by_a_broker_during_an_inspection_are_not_damage(
-    root: Path, work: Callable[[BrokerPartition], None], told: str | None
+    root: Path, work: Callable[[BrokerPartition], None], change: str | None
 ) -> None:
     """Goal: replaced and deleted segments are skipped and reported to the caller."""
     made = make_partition(root)
@@ -585,9 +585,9 @@ def test_changes_by_a_broker_during_an_inspection_are_not_damage(
     inspections = [inspect_segment(task, files=QuickFiles()) for task in plan.tasks]
     findings = conclude(plan, inspections, files=QuickFiles())
     changes = [finding.detail for finding in findings if finding.kind is Kind.CHANGED]
-    assert [each.partition(" replaced")[0] for each in changes] == ([] if told is None else [told])
+    assert [each.partition(" replaced")[0] for each in changes] == ([] if change is None else [change])
     assert not [finding for finding in findings if finding.severity is Severity.ERROR], findings
-    assert has_changed(findings) == (told is not None)
+    assert has_changed(findings) == (change is not None)
 
 
 # ---------------------------------------------------------------- topics that go, and directories that are none

@@ -42,12 +42,12 @@ def test_the_header_fields_are_read(name: str) -> None:
     batches = list(split_batches(raw_bytes(name)))
 
     assert len(batches) == len(description(name)["batches"])
-    for batch, told in zip(batches, description(name)["batches"], strict=True):
+    for batch, described in zip(batches, description(name)["batches"], strict=True):
         header = batch.header
-        assert header.size == told["length"] + 12
-        for field in set(told) - {"length", "magic"}:
-            assert getattr(header, field) == told[field], field
-        assert header.codec == CODEC_NAMES[told["attributes"] & 7] == name.rsplit("-", 1)[1]
+        assert header.size == described["length"] + 12
+        for field in set(described) - {"length", "magic"}:
+            assert getattr(header, field) == described[field], field
+        assert header.codec == CODEC_NAMES[described["attributes"] & 7] == name.rsplit("-", 1)[1]
         assert header.is_log_append_time == ("append-time" in name)
         assert header.is_transactional == ("transactional" in name or header.is_control)
         assert header.is_control == ("commit" in name or "abort" in name)

@@ -301,7 +301,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 real_brokers = pytest.mark.parametrize("broker", sorted(path.stem for path in BROKERS.glob("*.json")), indirect=True)
 
 
-def told_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition, int]]:
+def described_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition, int]]:
     """Return what clients read of the broker's groups."""
     (name,) = (value for key, value in request.node.callspec.params.items() if key == "broker")
     groups = json.loads((BROKERS / f"{name}.json").read_text())["groups"]
@@ -320,25 +320,25 @@ def test_groups_of_a_real_broker_are_read(
     broker: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_store(broker, read_only=True, background=False) as store:
-        told = told_groups(request)
-        assert store.groups() == sorted(told)
-        assert {group: dict(store.describe_group(group).offsets) for group in told} == told
-        assert all(lag.lag >= 0 for group in told for lag in store.lag(group))
+        committed = described_groups(request)
+        assert store.groups() == sorted(committed)
+        assert {group: dict(store.describe_group(group).offsets) for group in committed} == committed
+        assert all(lag.lag >= 0 for group in committed for lag in store.lag(group))
     assert not [record for record in caplog.records if "is skipped" in record.message]
 
 
 @real_brokers
 def test_consumer_continues_a_group_of_a_real_broker(broker: Path, request: pytest.FixtureRequest) -> None:
     """Goal: a consumer of seeklog begins where the broker's stopped, and others read what it commits."""
-    told = told_groups(request)["fraud"]
+    committed = described_groups(request)["fraud"]
     config = LogConfig(flush="os", retention_ms=-1)
     with open_store(broker, config=config, files=QuickFiles(), background=False) as store:
         with store.consumer(["plain"], group="fraud", enable_auto_commit=False) as consumer:
-            assert {tp: consumer.position(tp) for tp in consumer.assignment} == told
+            assert {tp: consumer.position(tp) for tp in consumer.assignment} == committed
             records = consumer.poll(max_records=1)
-            assert told[TopicPartition(str(records[0].topic), records[0].partition)] == records[0].offset
+            assert committed[TopicPartition(str(records[0].topic), records[0].partition)] == records[0].offset
             consumer.commit()
-        expected = told | {TopicPartition("plain", records[0].partition): records[0].offset + 1}
+        expected = committed | {TopicPartition("plain", records[0].partition): records[0].offset + 1}
         assert store.describe_group("fraud").offsets == expected
     peer = PEERS["kafka-python"]
     with open_store(broker, read_only=True, background=False) as store:

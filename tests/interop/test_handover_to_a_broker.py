@@ -183,12 +183,12 @@ def broker(jars: Jars, tmp_path: Path, root: Path) -> Iterator[HandedOver]:
 
 def hand_over(broker: HandedOver, capfd: pytest.CaptureFixture[str]) -> None:
     version = broker.version.rpartition(".")[0]
-    code, _, told = seeklog_says(
+    code, _, printed = seeklog_says(
         capfd,
         *("handover", broker.data, "--to-kafka", "--yes", "--kafka-version", version),
         *("--listener", broker.bootstrap, "--properties", broker.properties_path),
     )
-    assert code == 0, told
+    assert code == 0, printed
     broker.take_printed()
 
 
@@ -238,8 +238,8 @@ def test_store_returns_with_the_brokers_changes_and_goes_back(
         ("recreated topic", "many", ""),
         ("set", "payments", ""),
     } <= reported
-    code, _, told = seeklog_says(capfd, "handover", root, "--from-kafka", "--yes")
-    assert code == 0, told
+    code, _, printed = seeklog_says(capfd, "handover", root, "--from-kafka", "--yes")
+    assert code == 0, printed
 
     with seeklog.open(root, background=False) as store:
         assert store.topics() == ["empty", "made-there", "many", "payments", "trimmed"]
@@ -258,8 +258,8 @@ def test_store_returns_with_the_brokers_changes_and_goes_back(
             for number in store.topic(topic).partitions
         }
         assert [value for _, _, value in rows["payments-1"]][-1] == b"there"
-    code, _, told = seeklog_says(capfd, "handover", root, "--to-kafka", "--yes")
-    assert (code, "Start its broker again" in told) == (1, True), told
+    code, _, printed = seeklog_says(capfd, "handover", root, "--to-kafka", "--yes")
+    assert (code, "Start its broker again" in printed) == (1, True), printed
 
     broker.start()
 
@@ -323,20 +323,20 @@ def test_store_is_copied_into_a_cluster_with_its_epochs(
         broker.format()
         broker.start()
         words = ("handover", root, "--to-kafka", "--into", broker.data, "--listener", broker.bootstrap, "--yes")
-        code, _, told = seeklog_says(capfd, *words)
-        assert (code, "stop it" in told) == (5, True), told
+        code, _, printed = seeklog_says(capfd, *words)
+        assert (code, "stop it" in printed) == (5, True), printed
         broker.stop()
-        code, _, told = seeklog_says(capfd, *words)
-        assert code == 1, told
-        commands = [line for line in told.splitlines() if line.startswith("bin/kafka-topics.sh")]
+        code, _, printed = seeklog_says(capfd, *words)
+        assert code == 1, printed
+        commands = [line for line in printed.splitlines() if line.startswith("bin/kafka-topics.sh")]
         assert len(commands) == len(TOPICS)
         broker.start()
         for command in commands:
             tool(broker, command)
         broker.stop()
 
-        code, _, told = seeklog_says(capfd, *words)
-        assert code == 0, told
+        code, _, printed = seeklog_says(capfd, *words)
+        assert code == 0, printed
         assert all(
             copy.is_there
             for copy in plan_into(LocalStore(str(root)), Target(str(broker.data))).copies
@@ -345,7 +345,7 @@ def test_store_is_copied_into_a_cluster_with_its_epochs(
 
         broker.start()
         assert rows_of(broker, list(rows)) == rows
-        (reset,) = [line for line in told.splitlines() if line.startswith("bin/kafka-consumer-groups.sh")]
+        (reset,) = [line for line in printed.splitlines() if line.startswith("bin/kafka-consumer-groups.sh")]
         tool(broker, reset)
         assert {group: group_offsets(broker, group) for group in committed} == committed
         assert {topic: settings_of(broker, topic) for topic in TOPICS} == {topic: SETTINGS[topic] for topic in TOPICS}

@@ -60,48 +60,50 @@ def test_collection_is_complete() -> None:
 
 @every_partition
 def test_reader_sees_what_a_client_saw(name: str, partition: str, unpacked: Path) -> None:
-    told = facts(name, partition)
+    described = facts(name, partition)
     before = contents(unpacked / name / partition)
 
     with open_reader(unpacked / name / partition) as log:
-        assert log.high_watermark == log.log_end_offset == told["high_watermark"]
-        assert log.log_start_offset <= told["log_start_offset"]
-        assert rows(log.scan(told["log_start_offset"]), partition) == expected_rows(name, partition)
+        assert log.high_watermark == log.log_end_offset == described["high_watermark"]
+        assert log.log_start_offset <= described["log_start_offset"]
+        assert rows(log.scan(described["log_start_offset"]), partition) == expected_rows(name, partition)
 
     assert contents(unpacked / name / partition) == before
 
 
 @every_partition
 def test_writer_sees_what_a_client_saw(name: str, partition: str, directory: Path) -> None:
-    told = facts(name, partition)
+    described = facts(name, partition)
     with open_log(directory) as log:
         assert log.recovery.cut_bytes == 0
-        assert log.high_watermark == log.log_end_offset == told["high_watermark"]
-        assert rows(log.scan(told["log_start_offset"]), partition) == expected_rows(name, partition)
-        assert rows(log.scan_reverse(told["log_start_offset"]), partition) == expected_rows(name, partition)[::-1]
+        assert log.high_watermark == log.log_end_offset == described["high_watermark"]
+        assert rows(log.scan(described["log_start_offset"]), partition) == expected_rows(name, partition)
+        assert rows(log.scan_reverse(described["log_start_offset"]), partition) == expected_rows(name, partition)[::-1]
 
 
 @every_partition
 def test_reading_starts_at_every_offset(name: str, partition: str, unpacked: Path) -> None:
     """Goal: the broker's own index entries lead to the right batch, and zeros behind them to none."""
-    told = facts(name, partition)
+    described = facts(name, partition)
     expected = expected_rows(name, partition)
     with open_reader(unpacked / name / partition) as log:
-        for offset in range(told["log_start_offset"], told["high_watermark"]):
+        for offset in range(described["log_start_offset"], described["high_watermark"]):
             following = [row for row in expected if row[0] >= offset][:1]
             assert rows(log.read(offset, max_records=1), partition) == following, offset
 
 
 @every_partition
 def test_type_of_every_timestamp_is_read(name: str, partition: str, unpacked: Path) -> None:
-    told = facts(name, partition)
+    described = facts(name, partition)
     kinds = {}
     with open_reader(unpacked / name / partition) as log:
-        for batch in log.read_batches(told["log_start_offset"], max_bytes=1 << 24):
+        for batch in log.read_batches(described["log_start_offset"], max_bytes=1 << 24):
             for record in batch.records():
                 kinds[record.offset] = "append" if batch.header.is_log_append_time else "create"
 
-    assert [kinds[offset] for offset, _, *_ in told["records"]] == [kind for _, _, kind, *_ in told["records"]]
+    assert [kinds[offset] for offset, _, *_ in described["records"]] == [
+        kind for _, _, kind, *_ in described["records"]
+    ]
 
 
 @every_partition
@@ -111,13 +113,13 @@ def test_time_has_the_offset_that_the_broker_found(name: str, partition: str, di
     Two of the broker's answers differ: it includes markers of transactions, which have timestamps; and for an empty
     segment it uses the time of the file, searches the segment, and finds nothing.
     """
-    told = facts(name, partition)
-    records = [row[0] for row in told["records"]]
+    described = facts(name, partition)
+    records = [row[0] for row in described["records"]]
     with open_log(directory) as log:
-        log.delete_before(told["log_start_offset"])
-        assert log.log_start_offset == told["log_start_offset"]
-        for time_ms, answer in told["times"]:
-            first = next((offset for offset, timestamp, *_ in told["records"] if timestamp >= time_ms), None)
+        log.delete_before(described["log_start_offset"])
+        assert log.log_start_offset == described["log_start_offset"]
+        for time_ms, answer in described["times"]:
+            first = next((offset for offset, timestamp, *_ in described["records"] if timestamp >= time_ms), None)
             assert log.offset_at_time(time_ms) == first, time_ms
             if answer != first:
                 is_marker = partition == "txn-0" and answer not in records and (first is None or answer < first)
@@ -126,26 +128,26 @@ def test_time_has_the_offset_that_the_broker_found(name: str, partition: str, di
 
 @every_partition
 def test_time_is_found_through_the_brokers_index(name: str, partition: str, unpacked: Path) -> None:
-    told = facts(name, partition)
+    described = facts(name, partition)
     with open_reader(unpacked / name / partition) as log:
-        if log.log_start_offset < told["log_start_offset"]:
+        if log.log_start_offset < described["log_start_offset"]:
             return  # records hidden by DeleteRecords have timestamps too
-        for time_ms, _ in told["times"]:
-            first = next((offset for offset, timestamp, *_ in told["records"] if timestamp >= time_ms), None)
+        for time_ms, _ in described["times"]:
+            first = next((offset for offset, timestamp, *_ in described["records"] if timestamp >= time_ms), None)
             assert log.offset_at_time(time_ms) == first, time_ms
 
 
 @every_partition
 def test_appended_records_follow(name: str, partition: str, directory: Path) -> None:
-    told = facts(name, partition)
+    described = facts(name, partition)
     before = contents(directory)
-    end = told["high_watermark"]
+    end = described["high_watermark"]
     with open_log(directory) as log:
         assert log.append(b"one", key=b"k", timestamp_ms=1) == end
         assert log.append_many([Record(b"two"), Record(b"three")]) == range(end + 1, end + 3)
 
     with open_log(directory) as log:
-        assert rows(log.scan(told["log_start_offset"], end), partition) == expected_rows(name, partition)
+        assert rows(log.scan(described["log_start_offset"], end), partition) == expected_rows(name, partition)
         assert [record.value for record in log.scan(end)] == [b"one", b"two", b"three"]
     after = contents(directory)
     for file, data in before.items():

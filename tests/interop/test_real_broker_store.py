@@ -41,9 +41,9 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def check_all_partitions(store: Store, name: str) -> None:
     for partition in partitions_of(name):
-        log, told = store.log(*partition), facts(name, str(partition))
-        assert log.log_start_offset == told["log_start_offset"], partition
-        assert log.high_watermark == told["high_watermark"], partition
+        log, described = store.log(*partition), facts(name, str(partition))
+        assert log.log_start_offset == described["log_start_offset"], partition
+        assert log.high_watermark == described["high_watermark"], partition
         assert rows(log.scan(), str(partition)) == expected_rows(name, str(partition)), partition
 
 
@@ -80,14 +80,14 @@ def test_brokers_directory_opened_for_writing_keeps_its_records(root: Path, name
 @every_broker
 def test_committed_offsets_of_a_brokers_groups_are_found(root: Path, name: str) -> None:
     with seeklog.open(root, read_only=True) as store:
-        for group, told in description(name)["groups"].items():
-            if not told:
+        for group, described in description(name)["groups"].items():
+            if not described:
                 with pytest.raises(GroupNotFound):
                     store.describe_group(group)
                 continue
             found = store.describe_group(group)
             assert {str(partition): offset for partition, offset in found.offsets.items()} == {
-                partition: offset for partition, (offset, _) in told.items()
+                partition: offset for partition, (offset, _) in described.items()
             }
             # The processes of its members have ended.
             assert found.members == ()
@@ -110,12 +110,12 @@ def test_group_records_are_in_the_partition_that_a_broker_chose(root: Path, name
 
 @every_broker
 def test_consumer_continues_where_the_brokers_group_stopped(root: Path, name: str) -> None:
-    told = {partition: offset for partition, (offset, _) in description(name)["groups"]["fraud"].items()}
+    described = {partition: offset for partition, (offset, _) in description(name)["groups"]["fraud"].items()}
     with seeklog.open(root) as store:
         with store.consumer(["plain"], group="fraud", auto_offset_reset="error", consumer_timeout_ms=0) as consumer:
-            assert {f"plain-{number}": consumer.position(("plain", number)) for number in (0, 1)} == told
+            assert {f"plain-{number}": consumer.position(("plain", number)) for number in (0, 1)} == described
             assert sum(1 for _ in consumer) == sum(
-                facts(name, partition)["high_watermark"] - offset for partition, offset in told.items()
+                facts(name, partition)["high_watermark"] - offset for partition, offset in described.items()
             )
             consumer.commit()
             with pytest.raises(CommitRefused):

@@ -229,14 +229,14 @@ def test_writer_keeps_what_the_broker_left_and_appends_after_it(
     caplog.clear()
     with open_ours(root) as store:
         expected = [*broker.rows, *fill(store, 20, start=broker.next_offset)]
-        told = complaints(caplog)
+        warnings = complaints(caplog)
         log = store.log("orders", 0)
         assert rows_of(log.scan()) == expected
         assert log.log_start_offset == broker.start
         store.maintain()
     check_bytes(broker)
     # If the broker only appended, our files are still valid.
-    assert len(told) == 1 or (len(told) == 0 and visit in VISITS[:3]), told
+    assert len(warnings) == 1 or (len(warnings) == 0 and visit in VISITS[:3]), warnings
     caplog.clear()
     with open_ours(root) as store:
         expected += fill(store, 3, start=broker.next_offset + 20)

@@ -142,8 +142,8 @@ def judge(record: seeklog.Record, rules: Rules) -> dict[str, Any] | str:
 
 def dead_letter(record: seeklog.Record, reason: str, partition: int) -> Letter:
     """Return the dead letter without its detail."""
-    told = {"reason": reason, "topic": "payments", "partition": str(partition), "offset": str(record.offset)}
-    headers = tuple((f"dead-letter.{name}", text.encode()) for name, text in told.items())
+    fields = {"reason": reason, "topic": "payments", "partition": str(partition), "offset": str(record.offset)}
+    headers = tuple((f"dead-letter.{name}", text.encode()) for name, text in fields.items())
     return record.key, record.value, (*record.headers, *headers), record.timestamp_ms
 
 
@@ -189,7 +189,7 @@ def alerts(window: Row, rules: Rules) -> list[Letter]:
         "large-payment": largest_paise >= rules.large_payment_paise,
         "many-payments": payments >= rules.many_payments,
     }
-    told = {
+    fields = {
         "merchant": merchant,
         "window_start_ms": start_us // 1000,
         "window_end_ms": end_us // 1000,
@@ -200,7 +200,7 @@ def alerts(window: Row, rules: Rules) -> list[Letter]:
     return [
         (
             merchant.encode(),
-            json.dumps({"rule": rule, **told}, separators=(",", ":")).encode(),
+            json.dumps({"rule": rule, **fields}, separators=(",", ":")).encode(),
             (("rule", rule.encode()),),
             end_us // 1000,
         )

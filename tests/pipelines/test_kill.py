@@ -63,11 +63,11 @@ def part_is_written(table: str, batch: int) -> Moment:
 
 def transaction_is_done(query: str, batch: int) -> Moment:
     """The batch is in the topic but not in the checkpoint."""
-    told = f'"version": {batch}, "state": "done"'.encode()
+    line = f'"version": {batch}, "state": "done"'.encode()
 
     def holds(place: Place) -> bool:
         return any(
-            told in text and (query == "windows") == (b"payments-alerts" in text)
+            line in text and (query == "windows") == (b"payments-alerts" in text)
             for text in map(_read, place.store.glob("seeklog-transaction-*"))
         )
 

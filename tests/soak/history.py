@@ -74,14 +74,14 @@ class History:
             if record.offset <= last:
                 raise WrongAnswer(f"{place}: offset {record.offset} after {last}")
             last = record.offset
-            told = check_value(record.value)
-            if f"{told.topic}-{told.partition}" != place:
-                raise WrongAnswer(f"{place}: offset {record.offset} has {told}")
-            if known.get(record.offset, told.number) != told.number:
-                raise WrongAnswer(f"{place}: offset {record.offset} has {told.number}, not {known[record.offset]}")
+            fields = check_value(record.value)
+            if f"{fields.topic}-{fields.partition}" != place:
+                raise WrongAnswer(f"{place}: offset {record.offset} has {fields}")
+            if known.get(record.offset, fields.number) != fields.number:
+                raise WrongAnswer(f"{place}: offset {record.offset} has {fields.number}, not {known[record.offset]}")
             if record.offset not in known:
-                self._adopt(place, record.offset, told.number)
-            if (record.key, record.timestamp_ms) != (key_of(told.number), T + told.number):
+                self._adopt(place, record.offset, fields.number)
+            if (record.key, record.timestamp_ms) != (key_of(fields.number), T + fields.number):
                 raise WrongAnswer(f"{place}: {record.offset}: {record.key!r} {record.timestamp_ms}")
             newest[record.key] = record.offset
             seen.add(record.offset)

@@ -53,7 +53,7 @@ def encode_value(topic: str, incarnation: int, partition: int, number: int) -> b
     return head + hashlib.sha256(head).hexdigest().encode() + PADDING
 
 
-class Told(NamedTuple):
+class Fields(NamedTuple):
     """The decoded fields of a value."""
 
     topic: str
@@ -62,13 +62,13 @@ class Told(NamedTuple):
     number: int
 
 
-def check_value(value: bytes | None) -> Told:
+def check_value(value: bytes | None) -> Fields:
     """Decode a value, or raise `WrongAnswer`."""
     parts = (value or b"").split(b"|")
     if len(parts) == 5 and value is not None:
-        told = Told(parts[0].decode(), int(parts[1]), int(parts[2]), int(parts[3]))
-        if encode_value(*told) == value:
-            return told
+        fields = Fields(parts[0].decode(), int(parts[1]), int(parts[2]), int(parts[3]))
+        if encode_value(*fields) == value:
+            return fields
     raise WrongAnswer(f"no producer sent the value {value!r}")
 
 

@@ -102,8 +102,8 @@ class Reader:
                         expected < found <= ledger.start(partition),
                         ask.__name__, "of", PLAIN, partition, "from", offset, "gives", found, "for", expected,
                     )  # fmt: skip
-                told = check_value(value)
-                expect((told.topic, told.partition, told.number) == (PLAIN, partition, found), found, told)
+                fields = check_value(value)
+                expect((fields.topic, fields.partition, fields.number) == (PLAIN, partition, found), found, fields)
                 expected = found + 1
         except OffsetOutOfRange as error:
             facts = (ask.__name__, "of", PLAIN, partition, "start", start, "acknowledged:", acked, error)
@@ -124,13 +124,13 @@ class Reader:
         last, count = -1, 0
         for record in self._store.log(COMPACTED, 0).scan():
             expect(record.offset > last, COMPACTED, record.offset, "after", last)
-            told = check_value(record.value)
-            expect(told.topic == COMPACTED, record.offset, told)
-            expect(record.key == key_of(told.number), record.offset, record.key, told)
-            expect(record.timestamp_ms == T + told.number, record.offset, record.timestamp_ms, told)
+            fields = check_value(record.value)
+            expect(fields.topic == COMPACTED, record.offset, fields)
+            expect(record.key == key_of(fields.number), record.offset, record.key, fields)
+            expect(record.timestamp_ms == T + fields.number, record.offset, record.timestamp_ms, fields)
             number = key_number(record.key or b"")
-            expect(told.number > newest[number], "offset", record.offset, told, "is not after", newest[number])
-            newest[number] = told.number
+            expect(fields.number > newest[number], "offset", record.offset, fields, "is not after", newest[number])
+            newest[number] = fields.number
             last, count = record.offset, count + 1
         self.counts["keys at rest"] += self.ledger.check_newest(before, newest, "of", count, "up to", last)
         return count
@@ -144,10 +144,10 @@ class Reader:
                 continue
             expect(record is not None, "no record of key", key, "though acknowledged:", acked)
             assert record is not None
-            told = check_value(record.value)
-            expect(key_of(told.number) == record.key == b"key-%d" % key, record.key, told)
+            fields = check_value(record.value)
+            expect(key_of(fields.number) == record.key == b"key-%d" % key, record.key, fields)
             sent = self.ledger.sent_of_key(key)
-            expect(acked <= told.number <= sent, "key", key, "has", told.number, "not in", acked, sent)
+            expect(acked <= fields.number <= sent, "key", key, "has", fields.number, "not in", acked, sent)
         return 8
 
     # ------------------------------------------------------------ a topic that is deleted and created again
@@ -160,14 +160,17 @@ class Reader:
             is_still = is_there and self.ledger.fleeting[:2] == (incarnation, True)
             expect(not is_still, FLEETING, incarnation, "is there:", repr(error), "at", *_lines(error))
             return 0
-        tolds = [check_value(record.value) for record in records]
-        expect(all(told.topic == FLEETING for told in tolds), tolds[:1])
-        expect(len({told.incarnation for told in tolds}) <= 1, "two incarnations in one scan")
-        expect([r.offset for r in records] == [t.number for t in tolds] == list(range(len(tolds))), tolds[:3])
+        all_fields = [check_value(record.value) for record in records]
+        expect(all(fields.topic == FLEETING for fields in all_fields), all_fields[:1])
+        expect(len({fields.incarnation for fields in all_fields}) <= 1, "two incarnations in one scan")
+        expect(
+            [r.offset for r in records] == [t.number for t in all_fields] == list(range(len(all_fields))),
+            all_fields[:3],
+        )
         if is_there and self.ledger.fleeting[:2] == (incarnation, True):
-            expect(not tolds or tolds[0].incarnation == incarnation, tolds[:1], "is not", incarnation)
-            expect(len(tolds) >= acked, FLEETING, "has", len(tolds), "acknowledged:", acked)
-        return len(tolds)
+            expect(not all_fields or all_fields[0].incarnation == incarnation, all_fields[:1], "is not", incarnation)
+            expect(len(all_fields) >= acked, FLEETING, "has", len(all_fields), "acknowledged:", acked)
+        return len(all_fields)
 
     def _describe(self) -> int:
         ends = [self.ledger.acked(partition) for partition in range(PARTITIONS)]

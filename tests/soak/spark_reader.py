@@ -53,9 +53,9 @@ class SparkReader:
         wrong = []
         for partition, offset, value in rows:
             expected = positions.get(partition, offset)
-            told = check_value(value)
-            if offset != expected or (told.partition, told.number) != (partition, offset):
-                wrong.append(f"wrong answer: the stream gives {partition} {offset} {told}, expected {expected}")
+            fields = check_value(value)
+            if offset != expected or (fields.partition, fields.number) != (partition, offset):
+                wrong.append(f"wrong answer: the stream gives {partition} {offset} {fields}, expected {expected}")
             positions[partition] = offset + 1
         self._wrong += wrong[:3]
         self._positions = positions
@@ -94,8 +94,8 @@ class SparkReader:
             expect(offsets[0] <= starts[partition], "begins at", offsets[0], "start", starts[partition])
             expect(offsets[-1] + 1 >= acked[partition], "ends at", offsets[-1], "acknowledged:", acked[partition])
         for number, offset, _, value in rows:
-            told = check_value(value)
-            expect((told.topic, told.partition, told.number) == (PLAIN, number, offset), number, offset, told)
+            fields = check_value(value)
+            expect((fields.topic, fields.partition, fields.number) == (PLAIN, number, offset), number, offset, fields)
 
     def read_compacted(self) -> None:
         before = [self._ledger.acked_of_key(key) for key in range(KEYS)]

@@ -306,10 +306,10 @@ class Readers:
                     self.found.take(line.partition(" ")[2])
             self.found.crashes.append(f"{module} ended with {process.returncode}: {errors[-300:]}")
             return
-        told = json.loads(report.read_text())
-        for name, count in told["counts"].items():
+        result = json.loads(report.read_text())
+        for name, count in result["counts"].items():
             self.found.counts[name] = self.found.counts.get(name, 0) + count
-        for fault in told["faults"]:
+        for fault in result["faults"]:
             self.found.take(fault)
 
     def stop(self) -> Found:

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from interop.broker_directories import description, told
+from interop.broker_directories import description, encoded
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import CorruptBatch, DataLoss, InvalidConfig, NotALog, TopicNotFound, UsageError
@@ -374,8 +374,8 @@ def test_broker_directory_reads_as_its_clients_read_it(spark: SparkSession, brok
         load(spark, root, subscribe=",".join(topics), includeHeaders=True)
     ):
         whole = topic.startswith("__")
-        pairs = [[header.key, told(header.value, whole=False)] for header in headers or ()]
-        row = [offset, ms, ["create", "append"][kind], told(key, whole=whole), told(value, whole=whole), pairs]
+        pairs = [[header.key, encoded(header.value, whole=False)] for header in headers or ()]
+        row = [offset, ms, ["create", "append"][kind], encoded(key, whole=whole), encoded(value, whole=whole), pairs]
         found[f"{topic}-{number}"].append(row)
 
     for name, partition in partitions.items():

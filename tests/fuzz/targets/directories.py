@@ -102,17 +102,17 @@ def check(data: bytes) -> None:
     shutil.copytree(model() / "model", root)
     (root / place).write_bytes(data[1:])
     sound = answers(model() / "model") if place.endswith(ADVICE) else None
-    told = []
+    outcomes = []
     for read_only in (True, False):
         with contextlib.suppress(SeeklogError), open_store(root, read_only=read_only, segment_bytes=600) as store:
-            told.append(read(store))
+            outcomes.append(read(store))
             if not read_only:
                 with contextlib.suppress(SeeklogError), store.writer(HERE.topic, 0) as log:
                     log.append(b"more")
                 with contextlib.suppress(SeeklogError):
                     store.maintain()
     inspect_partition(str(root / DIRECTORY))
-    if sound is not None and told != [sound, sound]:
+    if sound is not None and outcomes != [sound, sound]:
         raise Broken(f"{place} changes what is read")
 
 
