@@ -100,7 +100,7 @@ def filter_block_count(count: longlong):
 @cython.final
 @cython.cclass
 class KeyTable:
-    """The last offset of every key in one segment, updated as batches are appended or scanned.
+    """The last offset of every key in one segment, built from its batches in order.
 
     A key is stored as 96 bits of its hash. An entry is only a hint where to read: the caller compares the key there. If
     two keys collide and hide each other, the records are still in the log.
@@ -328,7 +328,6 @@ class KeyEntries:
 
     @property
     def size_bytes(self):
-        """The size of the buffer."""
         return len(self._view)
 
     def may_hold(self, first: ulonglong) -> bint:

@@ -35,8 +35,6 @@ class Kind(StrEnum):
 
 
 class Severity(StrEnum):
-    """The severity of a finding."""
-
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"

@@ -71,7 +71,6 @@ class Layout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the file."""
         return self.page_crcs_at + self.page_crcs_size + _CRC.size
 
 
@@ -155,5 +154,4 @@ def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, lim
 
 
 def key_index_name(base_offset: int) -> str:
-    """Return the name of a segment's key index."""
     return names.segment_name(base_offset, names.KEY_INDEX)

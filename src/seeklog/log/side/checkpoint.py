@@ -67,7 +67,6 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the bytes of the file."""
     lines = [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
     if checkpoint.has_producers is not None:
         lines.append(f"producers {checkpoint.has_producers:d}")

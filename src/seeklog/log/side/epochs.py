@@ -33,7 +33,6 @@ def decode_rows(data: bytes) -> list[list[str]]:
 
 
 def encode_epochs(entries: Iterable[Entry]) -> bytes:
-    """Return the bytes of the file."""
     return encode_rows(entries)
 
 

@@ -35,7 +35,6 @@ _ATTEMPTS: Final = 8
 
 
 def encode_watermark(mode: int, high_watermark: int) -> bytes:
-    """Return the bytes of the file."""
     body = _BODY.pack(mode, high_watermark)
     return _CRC.pack(crc32c(body)) + body
 
