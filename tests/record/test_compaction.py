@@ -402,10 +402,10 @@ def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
 RECORD = record_body(key=sized(b"a"))
 WRONG_RECORDS = {
     "its length overruns the batch": varint(100) + RECORD,
-    "its timestamp is no varint": varint(1) + bytes(10),
-    "its offset does not lie in the batch": sized(record_body(offset_delta=1, key=sized(b"a"))),
+    "its timestamp is not a varint": varint(1) + bytes(10),
+    "its offset is outside the batch": sized(record_body(offset_delta=1, key=sized(b"a"))),
     "its key overruns the record": sized(record_body(key=varint(50))),
-    "7 bytes are left over behind the last record": sized(RECORD) + bytes(7),
+    "7 bytes are left over after the last record": sized(RECORD) + bytes(7),
 }
 
 
@@ -439,11 +439,11 @@ def test_map_names_the_fault_of_a_record(reason: str, codec: int) -> None:
     ("body", "reason"),
     [
         (varint(100) + RECORD, "its length overruns the batch"),
-        (varint(1) + bytes(7), "its timestamp is no varint"),
-        (varint(2) + bytes(7), "its offset does not lie in the batch"),
+        (varint(1) + bytes(7), "its timestamp is not a varint"),
+        (varint(2) + bytes(7), "its offset is outside the batch"),
         (varint(3) + bytes(7), "its key overruns the record"),
         (varint(4) + bytes(7), "its value overruns the record"),
-        (varint(5) + bytes(7), "the header count cannot be"),
+        (varint(5) + bytes(7), "the header count is impossible"),
         (varint(1) + bytes(5), "1 records cannot fit in 6 bytes"),
     ],
 )
@@ -472,9 +472,9 @@ TWO_KEYED = [sized(record_body(offset_delta=delta, key=sized(b"a"))) for delta i
 @pytest.mark.parametrize(
     ("body", "record_count", "reason"),
     [
-        (TWO_KEYED[0] + TWO_KEYED[0], 2, "record 1: its offset does not lie in the batch"),
-        (TWO_KEYED[1] + TWO_KEYED[0], 2, "record 1: its offset does not lie in the batch"),
-        (TWO_KEYED[0] + TWO_KEYED[1], 1, "8 bytes are left over behind the last record"),
+        (TWO_KEYED[0] + TWO_KEYED[0], 2, "record 1: its offset is outside the batch"),
+        (TWO_KEYED[1] + TWO_KEYED[0], 2, "record 1: its offset is outside the batch"),
+        (TWO_KEYED[0] + TWO_KEYED[1], 1, "8 bytes are left over after the last record"),
         (TWO_KEYED[0] + TWO_KEYED[1], 3, "record 2: its length overruns the batch|3 records cannot fit"),
         (sized(record_body(key=sized(b"a")) + b"\0"), 1, "record 0: bytes are left over after its headers"),
         (sized(record_body(timestamp_delta=varint(-T - 2), key=sized(b"a"))), 1, "record 0: its timestamp"),

@@ -38,12 +38,12 @@ _FAULTS = (
     "",
     "its length overruns the batch",
     "it is empty",
-    "its timestamp is no varint",
+    "its timestamp is not a varint",
     "its timestamp is out of bounds",
-    "its offset does not lie in the batch",
+    "its offset is outside the batch",
     "its key overruns the record",
     "its value overruns the record",
-    "the header count cannot be",
+    "the header count is impossible",
     "a header's key overruns the record",
     "a header's value overruns the record",
     "bytes are left over after its headers",
@@ -240,7 +240,7 @@ class RecordCursor:
             if fault:
                 raise record_error(_FAULTS[fault], index, self.position)
             if index == count and at != end:
-                raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=self.position)
+                raise CorruptBatch(f"{end - at} bytes are left over after the last record", position=self.position)
         # The next call, which has no records to return, finds the damage again and raises.
         self.more = index < count or at != end
         return filled
