@@ -1,15 +1,12 @@
 """Find phrases that the project's English avoids, in pages, docstrings, comments, messages and test names.
 
 A phrase is on the list because it has a plain equivalent: "recreated" for "made anew", "is not a" for "is no".
-docs/phrases-allowed.txt lists files that still contain some, with their number. A number may only become smaller:
-`python docs/phrases.py` prints what it finds, and `python docs/phrases.py --shrink` lowers the numbers.
+`python docs/phrases.py` prints what it finds.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = ROOT / "docs" / "phrases-allowed.txt"
 ROOMS = ("src", "tests", "bench", "examples", "pipelines", "docs")
 SUFFIXES = {".py", ".pxd", ".h", ".md"}
 # These two name the phrases.
@@ -87,33 +83,11 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
                 yield text.count("\n", 0, match.start()) + 1, f'"{words}": {advice}'
 
 
-def allowed() -> dict[str, int]:
-    """Return how many phrases each file may still have."""
-    lines = ALLOWED.read_text().splitlines() if ALLOWED.exists() else []
-    return {path: int(count) for count, path in (line.split() for line in lines)}
-
-
 def check() -> Iterator[str]:
-    """Yield the phrases of every file that has more of them than it may have."""
+    """Yield every phrase of the project's files, with its place and its advice."""
     for path in files():
-        found = sorted(faults(path.read_text()))
-        if len(found) > allowed().get(name_of(path), 0):
-            yield from (f"{name_of(path)}:{line}: {phrase}" for line, phrase in found)
-
-
-def shrink() -> None:
-    """Lower each allowance to what its file still has; remove the list when it is empty."""
-    counts = Counter({name_of(path): len([*faults(path.read_text())]) for path in files()})
-    kept = {path: min(count, counts[path]) for path, count in allowed().items() if counts[path]}
-    ALLOWED.write_text("".join(f"{count} {path}\n" for path, count in sorted(kept.items())))
-    if not kept:
-        ALLOWED.unlink()
+        yield from (f"{name_of(path)}:{line}: {phrase}" for line, phrase in sorted(faults(path.read_text())))
 
 
 if __name__ == "__main__":
-    if "--shrink" in sys.argv:
-        shrink()
-    else:
-        for path in files():
-            for line, phrase in sorted(faults(path.read_text())):
-                print(f"{name_of(path)}:{line}: {phrase}")
+    print("\n".join(check()))

@@ -53,22 +53,6 @@ def test_fault_names_its_line_and_a_better_word() -> None:
     assert [*phrases.faults("first\nwritten anew\n")] == [(2, '"anew": again; recreated, reopened, rebuilt')]
 
 
-def test_allowance_only_shrinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phrases, "ROOT", tmp_path)
-    monkeypatch.setattr(phrases, "ALLOWED", tmp_path / "allowed.txt")
-    worse, better, clean = (tmp_path / name for name in ("worse.md", "better.md", "clean.md"))
-    worse.write_text("whoever, anew")
-    better.write_text("anew")
-    clean.write_text("again")
-    phrases.ALLOWED.write_text("2 better.md\n1 clean.md\n1 worse.md\n")
-
-    faults = [*phrases.check()]
-    phrases.shrink()
-
-    assert [fault.split(":")[0] for fault in faults] == ["worse.md", "worse.md"]
-    assert phrases.ALLOWED.read_text() == "1 better.md\n1 worse.md\n"
-
-
 @pytest.mark.parametrize(
     ("name", "does_exist"), [("seeklog.log.side", True), ("seeklog.open", True), ("seeklog.ended", False)]
 )
