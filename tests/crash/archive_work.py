@@ -44,13 +44,13 @@ class ArchivePromise:
             again = given(left) if self.is_filled else []
         except SeeklogError as error:
             return [f"{type(error).__name__}: {error}"]
-        said = []
+        violations = []
         # During an archiving its result is valid too: all sealed segments.
         if found not in self.possible and found != again:
-            said.append(f"the archive gives {found}, promised {self.possible}")
+            violations.append(f"the archive gives {found}, promised {self.possible}")
         if self.is_filled and (again is None or again != sealed[: len(again)]):
-            said.append(f"archived again it gives {again} of {sealed}")
-        return said
+            violations.append(f"archived again it gives {again} of {sealed}")
+        return violations
 
 
 class ArchiveRecorder:

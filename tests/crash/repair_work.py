@@ -178,14 +178,14 @@ class RepairPromise:
         left = SimFiles(disk)
         try:
             mend(PATH, left, from_torn=self.from_torn)
-            said = errors(left)
+            violations = errors(left)
             if read_all(PATH, left) != self.records:
-                said.append("the records are not those of a repair that was not interrupted")
+                violations.append("the records are not those of a repair that was not interrupted")
         except (SeeklogError, AssertionError) as error:
             return [f"{type(error).__name__}: {error}"]
         if kept_aside(left.disk()) != self.kept:
-            said.append("the quarantined bytes differ from those of an uninterrupted repair")
-        return said
+            violations.append("the quarantined bytes differ from those of an uninterrupted repair")
+        return violations
 
 
 class RepairRecorder:

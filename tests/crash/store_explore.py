@@ -69,8 +69,8 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
                 continue  # it is being changed; whether it is there at all the promise has judged
             for number, (promise, log) in enumerate(zip(topic.logs, found.logs, strict=True)):
                 if log.high_watermark < promise.acknowledged_end:
-                    said = f"{name}-{number} up to {log.high_watermark}, {promise.acknowledged_end} is acknowledged"
-                    self._report(recorder, "reader", [f"a reader sees {said}"], seen)
+                    problem = f"{name}-{number} up to {log.high_watermark}, {promise.acknowledged_end} is acknowledged"
+                    self._report(recorder, "reader", [f"a reader sees {problem}"], seen)
 
     def _root(self) -> str:
         return ROOT

@@ -49,16 +49,18 @@ class TopicPromise:
 
     def violations(self, found: TopicFound, *, is_power_loss: bool) -> list[str]:
         """Return how a topic differs from this one."""
-        said: list[str] = []
+        violations: list[str] = []
         if self.topic_id not in (None, found.topic_id):
-            said.append(f"{self.name} has the id {found.topic_id}, promised {self.topic_id}")
+            violations.append(f"{self.name} has the id {found.topic_id}, promised {self.topic_id}")
         if found.config != self.config:
-            said.append(f"{self.name} is configured {found.config}, promised {self.config}")
+            violations.append(f"{self.name} is configured {found.config}, promised {self.config}")
         if len(found.logs) != len(self.logs):
-            said.append(f"{self.name} has {len(found.logs)} partitions, promised {len(self.logs)}")
+            violations.append(f"{self.name} has {len(found.logs)} partitions, promised {len(self.logs)}")
         for number, (log, outcome) in enumerate(zip(self.logs, found.logs, strict=False)):
-            said += [f"{self.name}-{number}: {what}" for what in log.violations(outcome, is_power_loss=is_power_loss)]
-        return said
+            violations += [
+                f"{self.name}-{number}: {what}" for what in log.violations(outcome, is_power_loss=is_power_loss)
+            ]
+        return violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,12 @@ class GroupPromise:
     generation_at_least: int = 0
 
     def violations(self, found: GroupFound) -> list[str]:
-        said = []
+        violations = []
         if dict(found.offsets) != dict(self.offsets):
-            said.append(f"offsets {_shown(found.offsets)}, promised {_shown(self.offsets)}")
+            violations.append(f"offsets {_shown(found.offsets)}, promised {_shown(self.offsets)}")
         if found.generation < self.generation_at_least:
-            said.append(f"generation {found.generation}, promised {self.generation_at_least}")
-        return said
+            violations.append(f"generation {found.generation}, promised {self.generation_at_least}")
+        return violations
 
     def without(self, topic: str) -> GroupPromise:
         return replace(self, offsets={tp: offset for tp, offset in self.offsets.items() if tp.topic != topic})
@@ -138,7 +140,7 @@ class StorePromise:
             group = outcome.groups.get(name, GroupFound())
             possible = [promised.violations(group) for promised in self.groups.get(name, [GroupPromise()])]
             if all(possible):
-                yield f"group {name}: {'; or '.join('; '.join(said) for said in possible)}"
+                yield f"group {name}: {'; or '.join('; '.join(violations) for violations in possible)}"
             if self.going and self.going in outcome.topics:
                 # If the deletion did not happen, no part of it did.
                 before = self.groups[name][0]
@@ -168,13 +170,13 @@ class StorePromise:
             if None not in possible:
                 yield f"topic {name} is gone"
             return
-        said = [
+        violations = [
             promised.violations(found, is_power_loss=is_power_loss) for promised in possible if promised is not None
         ]
-        if not said:
+        if not violations:
             yield f"topic {name} is there, with {len(found.logs)} partitions; promised: none"
-        elif all(said):
-            yield f"topic {name}: {'; or '.join('; '.join(each[:3]) for each in said)}"
+        elif all(violations):
+            yield f"topic {name}: {'; or '.join('; '.join(each[:3]) for each in violations)}"
 
     def _reader_violations(self, name: str, found: TopicFound | None, outcome: StoreOutcome) -> Iterator[str]:
         """Return the invalid reads.

@@ -143,18 +143,18 @@ class StoreRecorder:
         self.is_open = True
 
     def create_topic(self, name: str, *, partitions: int = 1, **config: object) -> None:
-        words = {word.replace("_", "."): value for word, value in config.items()}
-        made = TopicPromise(name, words, [Promise() for _ in range(partitions)])
+        settings = {word.replace("_", "."): value for word, value in config.items()}
+        made = TopicPromise(name, settings, [Promise() for _ in range(partitions)])
         with self._topic_changing(name, made):
-            made.topic_id = self.store.create_topic(name, partitions=partitions, config=words).topic_id
+            made.topic_id = self.store.create_topic(name, partitions=partitions, config=settings).topic_id
 
     def alter_topic(self, name: str, **config: object) -> None:
         old = self.topic(name)
-        words = {word.replace("_", "."): value for word, value in config.items()}
-        merged = {word: value for word, value in (old.config | words).items() if value is not None}
+        settings = {word.replace("_", "."): value for word, value in config.items()}
+        merged = {word: value for word, value in (old.config | settings).items() if value is not None}
         altered = TopicPromise(name, merged, old.logs, old.topic_id)
         with self._topic_changing(name, altered):
-            self.store.alter_topic(name, words)
+            self.store.alter_topic(name, settings)
 
     def add_partitions(self, name: str, partitions: int) -> None:
         old = self.topic(name)
@@ -374,11 +374,11 @@ class StoreRecorder:
             consumer.commit({TopicPartition(*partition): offset for partition, offset in offsets.items()})
         consumer.close()
 
-    def join(self, group: str, topics: Sequence[str], **words: Any) -> Consumer:
+    def join(self, group: str, topics: Sequence[str], **settings: Any) -> Consumer:
         """Add a consumer to a group."""
         with self._group_changing(group, {}):
             consumer = self.store.consumer(
-                topics, group=group, auto_offset_reset="earliest", **{"enable_auto_commit": False, **words}
+                topics, group=group, auto_offset_reset="earliest", **{"enable_auto_commit": False, **settings}
             )
         assert consumer.member_id in look_at_groups(self.store)[group].members
         return consumer

@@ -42,12 +42,12 @@ WORKLOADS: Final[dict[str, Workload]] = {}
 
 
 def workload(
-    name: str, *, disk: Disk = NEW_DISK, **words: object
+    name: str, *, disk: Disk = NEW_DISK, **settings: object
 ) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
     """Add a function to the table of workloads, with its configuration."""
 
     def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
-        WORKLOADS[name] = Workload(name, LogConfig.from_mapping(words), run, disk)
+        WORKLOADS[name] = Workload(name, LogConfig.from_mapping(settings), run, disk)
         return run
 
     return enter

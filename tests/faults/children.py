@@ -61,7 +61,7 @@ class Child:
         """Return the next line that the child reported, or an empty one at the end."""
         while b"\n" not in self._lines:
             ready, _, _ = select.select([self._reader], [], [], PATIENCE_SECONDS)
-            assert ready, f"child {self.pid} has said nothing for {PATIENCE_SECONDS} seconds"
+            assert ready, f"child {self.pid} has reported nothing for {PATIENCE_SECONDS} seconds"
             chunk = os.read(self._reader, 1 << 16)
             if not chunk:
                 return ""  # a line torn by a kill was not reported
@@ -221,12 +221,12 @@ class KillingFiles(OsFiles):
 
 
 def _kill_around(name: str) -> Callable[..., object]:
-    def change(self: KillingFiles, *arguments: object, **words: object) -> object:
+    def change(self: KillingFiles, *arguments: object, **keywords: object) -> object:
         self._changes += 1
         is_due = self._changes == self._kill_at
         if is_due and self._is_before:
             os.kill(os.getpid(), signal.SIGKILL)
-        result = getattr(OsFiles, name)(self, *arguments, **words)
+        result = getattr(OsFiles, name)(self, *arguments, **keywords)
         if is_due:
             os.kill(os.getpid(), signal.SIGKILL)
         return result

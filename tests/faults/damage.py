@@ -121,13 +121,13 @@ def judge(victim: Victim[Any, Any], damaged: Disk, *, path: str, read_only: bool
             is_open = True
             found = victim.ask(opened, expected=expected)
     except SeeklogError as error:
-        said = str(error)
+        message = str(error)
         changed = victim.changes(damaged, sim.disk(), path=path, was_opened=is_open and not read_only)
         if changed:
-            return Verdict("CHANGED", f"{changed}, though it was refused: {said}")
-        if path.endswith(names.LOG) and path not in said:
-            return Verdict("UNNAMED", said)
-        return Verdict("error", said)
+            return Verdict("CHANGED", f"{changed}, though it was refused: {message}")
+        if path.endswith(names.LOG) and path not in message:
+            return Verdict("UNNAMED", message)
+        return Verdict("error", message)
     except Exception as error:  # any other exception is undeclared
         return Verdict("UNDECLARED", f"{type(error).__name__}: {error}")
     if read_only and sim.pending:
@@ -153,12 +153,12 @@ def changes(before: Disk, after: Disk, *, was_opened: bool) -> str:
 
 def difference(found: Any, expected: Any) -> str:
     """Return the fields in which two answers differ."""
-    said = [
+    differences = [
         f"{name} is {getattr(found, name)!r:.160}, not {getattr(expected, name)!r:.160}"
         for name in getattr(expected, "__dataclass_fields__", ())
         if getattr(found, name) != getattr(expected, name)
     ]
-    return "; ".join(said) or f"{found!r:.200}, not {expected!r:.200}"
+    return "; ".join(differences) or f"{found!r:.200}, not {expected!r:.200}"
 
 
 @contextlib.contextmanager

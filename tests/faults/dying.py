@@ -77,7 +77,7 @@ class Ending:
     """The end of a child."""
 
     exit_code: int
-    said: str = ""
+    message: str = ""
     """`done`, `warned`, the error that ended the work, or what was wrong with it; nothing if it was killed."""
     promise: str = ""
     injected: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Hearing(logging.Filter):
         self.has_warned = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self.has_warned |= any(words in record.getMessage() for words in UNDONE)
+        self.has_warned |= any(warning in record.getMessage() for warning in UNDONE)
         return False
 
 
@@ -118,14 +118,14 @@ def perform(
     go()
     try:
         work.run(on)
-        said = "warned" if hearing.has_warned else "done"
+        message = "warned" if hearing.has_warned else "done"
     except SeeklogError as error:
-        said = f"error {type(error).__name__}: {error}"
-        said += after_the_error(on, error)
+        message = f"error {type(error).__name__}: {error}"
+        message += after_the_error(on, error)
     except (AssertionError, OSError) as error:
-        said = f"wrong {type(error).__name__}: {error}"
+        message = f"wrong {type(error).__name__}: {error}"
     watch.tell()
-    report(said.replace("\n", " | "))
+    report(message.replace("\n", " | "))
     # No cleanup: the files stay as they are at the end of the process.
     os._exit(0)
 
@@ -165,7 +165,7 @@ def _ending_of(lines: list[str], exit_code: int) -> Ending:
         if kind == "promise":
             ending.promise = rest
         else:
-            ending.said = line
+            ending.message = line
     return ending
 
 
@@ -182,12 +182,12 @@ class Judge:
         key = ending.promise, disk.digest()
         if key not in self._judged:
             self._judged[key] = work.judge_told(ending.promise, disk)
-        said = list(self._judged[key])
-        if "wrong" in ending.said:
-            said.append(ending.said)
+        violations = list(self._judged[key])
+        if "wrong" in ending.message:
+            violations.append(ending.message)
         if ending.exit_code not in (0, -signal.SIGKILL):
-            said.append(f"exit code {ending.exit_code}: {ending.said}")
-        return said
+            violations.append(f"exit code {ending.exit_code}: {ending.message}")
+        return violations
 
 
 def without_owners(disk: Disk) -> Disk:
@@ -292,7 +292,7 @@ _CALL: Final = re.compile(r"^(\d+) +(\w+)\(")
 def count_system_calls(work: Work, root: Path, calls: tuple[str, ...] = SYSTEM_CALLS) -> dict[str, int]:
     """Return the number of each call in the thread that makes it most often."""
     ending = run_traced(work, root, trace=",".join(calls))
-    assert ending.said == "done", ending.said
+    assert ending.message == "done", ending.message
     shutil.rmtree(root)
     counts = Counter(match.groups() for match in map(_CALL.match, ending.injected) if match is not None)
     return {call: max((n for (_, name), n in counts.items() if name == call), default=0) for call in calls}

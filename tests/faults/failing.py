@@ -37,13 +37,13 @@ CALLS_JUDGED: Final = 4
 def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number: int, error: str) -> list[str]:
     """Make the nth such call of a real process fail, and return what is wrong with its end and its files."""
     ending = run_traced(work, root, inject=f"{call}:error={error}:when={number}")
-    said = judge.violations(work, ending, root)
+    violations = judge.violations(work, ending, root)
     if not ending.injected:
-        said.append("nothing failed")
-    elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done":
+        violations.append("nothing failed")
+    elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.message == "done":
         # An unsynced side file is rebuilt, or its content follows from other files, as the judge has checked.
-        said.append(f"{ending.injected[0]} was not reported")
-    return said
+        violations.append(f"{ending.injected[0]} was not reported")
+    return violations
 
 
 @contextlib.contextmanager
@@ -74,7 +74,7 @@ class Failing:
 
     work: Work
     faulty: FaultyFiles
-    said: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     on: Any = None
     is_reported: bool = False
     deaths_before: int = 0
@@ -99,17 +99,17 @@ class Failing:
             self.is_reported = heard.has_warned
         except SeeklogError as error:
             self.is_reported = True
-            self.said += filter(None, [after_the_error(self.on, error)])
+            self.violations += filter(None, [after_the_error(self.on, error)])
             self._check_error(error)
         except (OSError, AssertionError) as error:
-            self.said.append(f"{type(error).__name__}: {error}")
+            self.violations.append(f"{type(error).__name__}: {error}")
         if not self.faulty.failures:
             return
         is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
         # A process that dies during the call reports nothing.
         has_died = self._deaths() > self.deaths_before
         if is_of_records and not self.is_reported and not has_died:
-            self.said.append("the failure was not reported")
+            self.violations.append("the failure was not reported")
         self.faulty.heal()
         sim = self.on.sim
         sim.on_boundary = None
@@ -147,17 +147,17 @@ class Failing:
         try:
             open_log(sim, on.config, now_ms=on.clock.now_ms()).close()
         except SeeklogError as error:
-            self.said.append(f"reopened on the same machine: {type(error).__name__}: {error}")
+            self.violations.append(f"reopened on the same machine: {type(error).__name__}: {error}")
             return
         self._judge("recovery, then power loss", self.work.promise_of(on), sim.durable_disk(), is_power_loss=False)
 
     def _judge(self, label: str, promise: object, disk: Disk, *, is_power_loss: bool) -> None:
-        self.said += [f"{label}: {what}" for what in self.work.judge(promise, disk, is_power_loss)[:2]]
+        self.violations += [f"{label}: {what}" for what in self.work.judge(promise, disk, is_power_loss)[:2]]
 
     def _check_error(self, error: SeeklogError) -> None:
         is_full = self.faulty.error == errno.ENOSPC and self.faulty.failed_method == "write"
         if is_full and self.faulty.failed_path.endswith(names.LOG) and not isinstance(error, DiskFull):
-            self.said.append(f"{type(error).__name__} for a full disk: {error}")
+            self.violations.append(f"{type(error).__name__} for a full disk: {error}")
 
     def _door(self, files: Files) -> Files:
         return _Life(files, error=self.faulty.error, prefix=self.faulty.prefix, plan=self.faulty)
@@ -167,7 +167,7 @@ def count_calls(work: Work, methods: frozenset[str]) -> int:
     """Return the number of calls of these methods while a workload is observed."""
     failing = Failing(work, FaultyFiles(SimFiles(), methods=methods))
     failing.run()
-    assert not failing.said, failing.said
+    assert not failing.violations, failing.violations
     return failing.faulty.calls
 
 
@@ -179,4 +179,4 @@ def fail_simulated(
     failing = Failing(work, faulty)
     failing.run()
     where = f"{faulty.failed_method} {faulty.failed_path}"
-    return [f"{where}: {what}" for what in failing.said]
+    return [f"{where}: {what}" for what in failing.violations]

@@ -111,9 +111,9 @@ def _differences(log: Log, end: int) -> Iterator[str]:
 
 def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
     """Send to a store until its disk is full, free room, then send and commit again without a reopen."""
-    words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
+    settings: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
     with open_store(disk / "store") as store:
-        store.create_topic("orders", partitions=2, config=words)
+        store.create_topic("orders", partitions=2, config=settings)
         fillers = [disk / f"filler-{number}" for number in range(4)]
         for filler in fillers:
             filler.write_bytes(bytes(filler_bytes))
@@ -161,7 +161,7 @@ def _sending(producer: Producer, partition: int) -> Callable[[bytes], int]:
 
 def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], None]) -> tuple[list[str], int]:
     """Make a disk read-only under a log; return what is wrong, and the number of records that must exist later."""
-    said: list[str] = []
+    violations: list[str] = []
     log = Log(disk / "log", config=kill_config(flush))
     for offset in range(100):
         log.append(value_at(offset))
@@ -171,25 +171,25 @@ def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], Non
         for _ in range(3):
             try:
                 log.append(value_at(100))
-                said.append("an append was acknowledged on a disk that is read-only")
+                violations.append("an append was acknowledged on a disk that is read-only")
             except LogFailed:
                 pass
             except SeeklogError as error:
-                said.append(f"{type(error).__name__}: {error}")
+                violations.append(f"{type(error).__name__}: {error}")
         for who, opened in (("a reader that was there", reader), ("the writer", log)):
             if [record.value for record in opened.scan()] != [value_at(offset) for offset in range(100)]:
-                said.append(f"{who} does not see the records any more")
+                violations.append(f"{who} does not see the records any more")
         with LogReader(disk / "log", config=kill_config(flush)) as late:
             if [record.value for record in late.scan()] != [value_at(offset) for offset in range(100)]:
-                said.append("a new reader does not see the records")
+                violations.append("a new reader does not see the records")
         try:
             Log(disk / "log", config=kill_config(flush)).close()
-            said.append("a second writer was let in")
+            violations.append("a second writer was let in")
         except SeeklogError:
             pass
     with contextlib.suppress(SeeklogError):
         log.close()
-    return said, 100
+    return violations, 100
 
 
 def survives(disk: Path, *, flush: str, count: int) -> list[str]:

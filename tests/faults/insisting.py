@@ -23,17 +23,17 @@ class Insisting(Recorder):
 
 
 def _insist(name: str) -> Callable[..., Any]:
-    def call(self: Insisting, *arguments: Any, **words: Any) -> Any:
+    def call(self: Insisting, *arguments: Any, **keywords: Any) -> Any:
         sizes, end = self.log_sizes(), self.log.log_end_offset
         try:
-            return getattr(Recorder, name)(self, *arguments, **words)
+            return getattr(Recorder, name)(self, *arguments, **keywords)
         except DiskFull:
             found = self.log_sizes()
             # A new segment may remain: it is empty, and the log continues there.
             assert {name: found.get(name) for name in sizes} == sizes, f"{name}: {sizes} was not trimmed back: {found}"
             assert self.log.log_end_offset == end, f"{name}: the log ends at {self.log.log_end_offset}, not {end}"
             self.forget_the_refused_append()
-        return getattr(Recorder, name)(self, *arguments, **words)
+        return getattr(Recorder, name)(self, *arguments, **keywords)
 
     return call
 

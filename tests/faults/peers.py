@@ -117,12 +117,12 @@ def fail_one_sync(name: str, path: Path) -> str:
         return "the failure reached nobody"
     later = commits[commits.index(failed[0]) + 1 :]
     accepted = [line for line in later if line.endswith("accepted")]
-    words = (
+    effect = (
         "later commits are accepted"
         if len(accepted) == len(later)
         else f"{len(accepted)} of {len(later)} later commits are accepted"
     )
-    return f"the commit fails, {words if accepted else 'and so do later commits until the store is reopened'}"
+    return f"the commit fails, {effect if accepted else 'and so do later commits until the store is reopened'}"
 
 
 def fill_disk(name: str, disk: Path) -> str:

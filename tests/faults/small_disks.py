@@ -71,9 +71,9 @@ def abort(where: Path) -> None:
 
 
 @contextlib.contextmanager
-def _mounted(words: list[str], where: Path) -> Iterator[None]:
+def _mounted(options: list[str], where: Path) -> Iterator[None]:
     where.mkdir(exist_ok=True)
-    _run(["mount", *words, str(where)])
+    _run(["mount", *options, str(where)])
     try:
         yield
     finally:

@@ -31,9 +31,9 @@ APPENDS = 9  # over three segments
 long_value = partial(value_of, size=80)
 
 
-def config_of(flush: str, **words: object) -> LogConfig:
+def config_of(flush: str, **settings: object) -> LogConfig:
     return LogConfig.from_mapping(
-        {"flush": flush, "segment_bytes": 400, "index_interval_bytes": 50, "retention_ms": -1} | words
+        {"flush": flush, "segment_bytes": 400, "index_interval_bytes": 50, "retention_ms": -1} | settings
     )
 
 

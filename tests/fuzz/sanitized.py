@@ -43,8 +43,8 @@ def build(gcc: str) -> Path:
     record = SOURCE / "seeklog" / "record"
     modules = compiled_modules()
     inputs = [*sorted(record.glob("*.pxd")), *sorted(record.glob("*.h")), *(source_of(name) for name in modules)]
-    words = (*FLAGS, *SANITIZERS, sys.version)
-    digest = hashlib.sha256("".join(words).encode() + b"".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
+    options = (*FLAGS, *SANITIZERS, sys.version)
+    digest = hashlib.sha256("".join(options).encode() + b"".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
     built = ROOT / "build" / f"sanitized-{digest}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
@@ -65,12 +65,12 @@ def _compile(gcc: str, modules: Sequence[str], scratch: Path) -> Path:
     copied = scratch / "src"
     shutil.copytree(SOURCE / "seeklog", copied / "seeklog", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     directives = ["boundscheck=False", "wraparound=False", "cdivision=True", "initializedcheck=False"]
-    words = [word for directive in directives for word in ("-X", directive)]
+    options = [word for directive in directives for word in ("-X", directive)]
     include = [f"-I{copied}/seeklog/record", f"-I{sysconfig.get_paths()['include']}"]
     built = scratch / "built"
     for module in modules:
         place = module.replace(".", "/")
-        translate = [sys.executable, "-m", "cython", "-3", *words, "-I", str(copied), str(copied / f"{place}.py")]
+        translate = [sys.executable, "-m", "cython", "-3", *options, "-I", str(copied), str(copied / f"{place}.py")]
         subprocess.run(translate, check=True, capture_output=True)
         made = built / f"{place}{sysconfig.get_config_var('EXT_SUFFIX')}"
         made.parent.mkdir(parents=True, exist_ok=True)

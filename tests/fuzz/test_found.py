@@ -110,11 +110,13 @@ def test_lake_file_with_a_time_out_of_range_is_refused(word: str, time_ms: Any) 
         texts.read_lake(seal_frame(b"".join([first, *lines[:-1], json.dumps(fields).encode() + b"\n"])))
 
 
-@pytest.mark.parametrize("words", [b"recovery_point 9223372036854775808", b"recovery_point -1", b"epochs 2147483648 0"])
-def test_checkpoint_with_a_number_out_of_range_is_refused(words: bytes) -> None:
+@pytest.mark.parametrize(
+    "setting", [b"recovery_point 9223372036854775808", b"recovery_point -1", b"epochs 2147483648 0"]
+)
+def test_checkpoint_with_a_number_out_of_range_is_refused(setting: bytes) -> None:
     *_, data = texts.checkpoint_seeds()
-    word = words.split()[0]
-    lines = [words if line.startswith(word) else line for line in data.rpartition(b"crc32c")[0].splitlines()]
+    word = setting.split()[0]
+    lines = [setting if line.startswith(word) else line for line in data.rpartition(b"crc32c")[0].splitlines()]
 
     with pytest.raises(CorruptionError, match="does not parse"):
         texts.read_checkpoint(seal_frame(b"".join(line + b"\n" for line in lines)))

@@ -299,12 +299,12 @@ def write_line(root: Path, name: str, place: str, offset: int | None) -> None:
     """Replace or remove a partition's line in a checkpoint of the root, with a rename as in a broker."""
     path = root / name
     topic, _, number = place.rpartition("-")
-    words = f"{topic} {number} "
+    prefix = f"{topic} {number} "
     lines = [
-        line for line in (path.read_text().splitlines()[2:] if path.exists() else []) if not line.startswith(words)
+        line for line in (path.read_text().splitlines()[2:] if path.exists() else []) if not line.startswith(prefix)
     ]
     if offset is not None:
-        lines.append(f"{words}{offset}")
+        lines.append(f"{prefix}{offset}")
     temporary = root / f"{name}.tmp"
     temporary.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
     temporary.rename(path)

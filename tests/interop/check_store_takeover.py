@@ -133,8 +133,8 @@ def send(facts: Facts, store: Store, topic: str, records: Iterable[Mapping[str, 
 def fill_topics(facts: Facts, root: Path) -> None:
     with seeklog.open(root, config=CONFIG) as store:
         for topic, count in COUNTS.items():
-            words = {"compression.type": CODECS[topic]} if topic in CODECS else {}
-            store.create_topic(topic, partitions=count, config=words)
+            settings = {"compression.type": CODECS[topic]} if topic in CODECS else {}
+            store.create_topic(topic, partitions=count, config=settings)
         store.create_topic("short-lived", partitions=1)
         send(facts, store, "payments", some_records(0, 1200))
         send(facts, store, "audit", some_records(1200, 100))
@@ -163,8 +163,11 @@ def fill_groups(facts: Facts, store: Store) -> None:
         facts.commit("fraud", checked)
 
     # Two members share the partitions and commit when they close.
-    words: dict[str, Any] = {"group": "reports", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 1}
-    with store.consumer(["payments", "audit"], **words) as one, store.consumer(["payments", "audit"], **words) as other:
+    settings: dict[str, Any] = {"group": "reports", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 1}
+    with (
+        store.consumer(["payments", "audit"], **settings) as one,
+        store.consumer(["payments", "audit"], **settings) as other,
+    ):
         while min(len(one.assignment), len(other.assignment)) < 2:
             one.poll(10, max_records=5)
             other.poll(10, max_records=5)
@@ -273,8 +276,10 @@ def make_topics(broker: RealBroker) -> None:
     with_group.commit(offsets=[TopicPartition("audit", 0, 0)], asynchronous=False)  # creates __consumer_offsets
     with_group.close()
     # Rolls seeklog's segments at the broker's first append, so that the cleaner compacts them.
-    words = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
-    changes = [ConfigEntry(word, value, incremental_operation=AlterConfigOpType.SET) for word, value in words.items()]
+    settings = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
+    changes = [
+        ConfigEntry(word, value, incremental_operation=AlterConfigOpType.SET) for word, value in settings.items()
+    ]
     admin = AdminClient(config(broker))
     resource = ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets", incremental_configs=changes)
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
@@ -376,11 +381,11 @@ def check_members(broker: RealBroker, facts: Facts) -> None:
 # Going on
 
 
-def go_on_with_librdkafka(broker: RealBroker, facts: Facts, group: str, **words: Any) -> Consumer:
+def go_on_with_librdkafka(broker: RealBroker, facts: Facts, group: str, **settings: Any) -> Consumer:
     """Continue consuming in the group and commit with metadata. Return the consumer, still in its group."""
     # Small fetches, to read from every partition soon.
     base = {"auto_offset_reset": "error", "enable_auto_commit": False, "max_partition_fetch_bytes": 1000}
-    reader = Consumer(config(broker, group_id=group, **base, **words))
+    reader = Consumer(config(broker, group_id=group, **base, **settings))
     reader.subscribe(["payments"])
     positions: dict[str, int] = {}
     begun = time.monotonic()
@@ -399,7 +404,7 @@ def go_on_with_librdkafka(broker: RealBroker, facts: Facts, group: str, **words:
     reader.commit(offsets=offsets, asynchronous=False)
     # The binding counts the NUL at the end of a C string as part of it.
     facts.groups[group] |= {place: (offset, f"at {offset}\0") for place, offset in positions.items()}
-    print(f"  {group!r} went on {words or ''} in {took_s:.1f} s: {positions}")
+    print(f"  {group!r} went on {settings or ''} in {took_s:.1f} s: {positions}")
     return reader
 
 
@@ -460,9 +465,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class Send {
     public static void main(String[] arguments) throws Exception {
-        Properties words = new Properties();
-        words.put("bootstrap.servers", arguments[0]);
-        try (var producer = new KafkaProducer<>(words, new ByteArraySerializer(), new ByteArraySerializer());
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", arguments[0]);
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
                 var input = new Scanner(System.in)) {
             while (input.hasNextLine()) {
                 byte[] key = HexFormat.of().parseHex(input.nextLine());

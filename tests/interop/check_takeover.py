@@ -54,7 +54,7 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def log_config(topic: str, **words: Any) -> LogConfig:
+def log_config(topic: str, **settings: Any) -> LogConfig:
     return LogConfig(
         segment_bytes=4096,
         index_interval_bytes=300,
@@ -62,7 +62,7 @@ def log_config(topic: str, **words: Any) -> LogConfig:
         retention_ms=-1,
         message_timestamp_type="LogAppendTime" if topic == "taken-append-time" else "CreateTime",
         initial_offset=5_000_000_000 if topic == "taken-started-late" else 0,
-        **words,
+        **settings,
     )
 
 
@@ -88,8 +88,10 @@ def write_topic(directory: Path, topic: str) -> list[Row]:
     return read_with_seeklog(directory)
 
 
-def as_record(words: dict[str, Any]) -> Record:
-    return Record(words["value"], key=words["key"], headers=words.get("headers", ()), timestamp_ms=words["timestamp"])
+def as_record(settings: dict[str, Any]) -> Record:
+    return Record(
+        settings["value"], key=settings["key"], headers=settings.get("headers", ()), timestamp_ms=settings["timestamp"]
+    )
 
 
 def read_with_seeklog(directory: Path) -> list[Row]:

@@ -60,9 +60,9 @@ def facts(records: list[Record]) -> list[tuple[Any, ...]]:
     return [(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in records]
 
 
-def open_log(path: Path, **words: Any) -> Log:
+def open_log(path: Path, **settings: Any) -> Log:
     # The offsets of one batch reach 2**31 - 2; some timestamps are years old or in the far future.
-    config = LogConfig(retention_ms=-1, **words)
+    config = LogConfig(retention_ms=-1, **settings)
     return Log(path / "golden-0", config=config, background=False)
 
 

@@ -84,10 +84,10 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 # Clients
 
 
-def config(broker: RealBroker, **words: Any) -> dict[str, Any]:
+def config(broker: RealBroker, **settings: Any) -> dict[str, Any]:
     """Return the configuration of a client; underscores stand for dots."""
     base = {"bootstrap.servers": broker.bootstrap, "log_level": 2}
-    return base | {word.replace("_", "."): value for word, value in words.items()}
+    return base | {word.replace("_", "."): value for word, value in settings.items()}
 
 
 def wait_until(is_true: Callable[[], bool], what: str) -> None:
@@ -98,9 +98,9 @@ def wait_until(is_true: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def consumer(broker: RealBroker, **words: Any) -> Iterator[Consumer]:
-    words = {"group_id": "reader", "enable_auto_commit": False, "auto_offset_reset": "earliest"} | words
-    opened = Consumer(config(broker, **words))
+def consumer(broker: RealBroker, **settings: Any) -> Iterator[Consumer]:
+    settings = {"group_id": "reader", "enable_auto_commit": False, "auto_offset_reset": "earliest"} | settings
+    opened = Consumer(config(broker, **settings))
     try:
         yield opened
     finally:
@@ -112,10 +112,10 @@ def create_topics(broker: RealBroker, topics: dict[str, tuple[int, dict[str, str
     word = "segment.bytes" if broker.version.startswith("3.") else "internal.segment.bytes"
     small = {"segment.bytes": "4096", "index.interval.bytes": "300", "segment.index.bytes": "600"}
     new = []
-    for name, (count, words) in topics.items():
-        words = small | words
-        words[word] = words.pop("segment.bytes")
-        new.append(NewTopic(name, count, 1, config=words))
+    for name, (count, settings) in topics.items():
+        settings = small | settings
+        settings[word] = settings.pop("segment.bytes")
+        new.append(NewTopic(name, count, 1, config=settings))
     admin = AdminClient(config(broker))
     for created in admin.create_topics(new).values():
         created.result(TIMEOUT_S)

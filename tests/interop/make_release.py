@@ -55,13 +55,13 @@ def store_files() -> dict[str, bytes]:
         on = StoreRecorder(chance=random.Random("release"))
         fill(on)
         for codec in CODECS:
-            words = {"compression.type": codec, "segment.bytes": 600}
-            on.store.create_topic(f"codec-{codec}", partitions=1, config=words)
+            settings = {"compression.type": codec, "segment.bytes": 600}
+            on.store.create_topic(f"codec-{codec}", partitions=1, config=settings)
             with on.store._table.writing(TopicPartition(f"codec-{codec}", 0)) as log:
                 for number in range(6):
                     log.append_many(shapes(number))
-        words = {"cleanup.policy": "compact", "segment.bytes": 600}
-        on.store.create_topic("prices", partitions=1, config=words)
+        settings = {"cleanup.policy": "compact", "segment.bytes": 600}
+        on.store.create_topic("prices", partitions=1, config=settings)
         with on.store._table.writing(TopicPartition("prices", 0)) as log:
             for number in range(20):
                 value = None if number == 7 else b"%060d" % number

@@ -41,10 +41,10 @@ class MockBroker:
         self._socket.close()
         del self._owner
 
-    def client_config(self, **words: Any) -> dict[str, Any]:
+    def client_config(self, **settings: Any) -> dict[str, Any]:
         """Return the configuration of a client of this broker; underscores stand for dots."""
         config = {"bootstrap.servers": self.bootstrap, "log_level": 3}
-        return config | {word.replace("_", "."): value for word, value in words.items()}
+        return config | {word.replace("_", "."): value for word, value in settings.items()}
 
     def create_topic(self, topic: str) -> None:
         """Create a topic by a request for the metadata of an unknown topic."""

@@ -89,7 +89,7 @@ class RealBroker:
         self._process: subprocess.Popen[bytes] | None = None
         port, controller_port = _free_ports(2)
         self.bootstrap = f"127.0.0.1:{port}"
-        words = {
+        settings = {
             **PROPERTIES,
             **properties,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
@@ -97,7 +97,7 @@ class RealBroker:
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "log.dirs": str(self.data),
         }
-        self._properties.write_text("".join(f"{word}={value}\n" for word, value in words.items()))
+        self._properties.write_text("".join(f"{word}={value}\n" for word, value in settings.items()))
 
     @property
     def version(self) -> str:

@@ -236,8 +236,10 @@ def make_broker(version: str) -> Broker:
 # seeklog, and what it finds
 
 
-def open_log(directory: Path, **words: Any) -> Log:
-    config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, retention_ms=-1, flush="os", **words)
+def open_log(directory: Path, **settings: Any) -> Log:
+    config = LogConfig(
+        segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, retention_ms=-1, flush="os", **settings
+    )
     return Log(directory, config=config, background=False)
 
 

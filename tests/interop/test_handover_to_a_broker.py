@@ -90,8 +90,8 @@ def fill(root: Path) -> None:
         with store.writer("trimmed", 0) as log:
             log.delete_before(DELETED)
         for group in ("fraud", "reports, daily"):
-            words: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-            with store.consumer(["payments"], group=group, **words) as consumer:
+            settings: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+            with store.consumer(["payments"], group=group, **settings) as consumer:
                 consumer.poll(1000, max_records=200)
                 consumer.commit()
 
@@ -124,8 +124,8 @@ def patiently(ask: Any) -> Any:
 
 def rows_of(broker: RealBroker, places: list[str]) -> Rows:
     """Read partitions from their log start offsets."""
-    words = {"bootstrap.servers": broker.bootstrap, "group.id": "tests", "log_level": 0, "enable.auto.commit": False}
-    consumer = Consumer(words)
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "tests", "log_level": 0, "enable.auto.commit": False}
+    consumer = Consumer(settings)
     rows: Rows = {}
     try:
         for place in places:
@@ -159,9 +159,9 @@ def settings_of(broker: RealBroker, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.source == 1}
 
 
-def seeklog_says(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+def seeklog_says(capfd: pytest.CaptureFixture[str], *settings: object) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = run([str(word) for word in words])
+    code = run([str(word) for word in settings])
     out, err = capfd.readouterr()
     return code, out, err
 
@@ -295,12 +295,12 @@ def wait(answers: dict[Any, Any]) -> None:
 
 def tool(broker: RealBroker, command: str) -> str:
     """Run a printed command with the class of its script."""
-    script, *words = shlex.split(command)
+    script, *settings = shlex.split(command)
     classes = {
         "bin/kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
         "bin/kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     }
-    done = subprocess.run(broker.java(classes[script], *words), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(broker.java(classes[script], *settings), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -322,11 +322,11 @@ def test_store_is_copied_into_a_cluster_with_its_epochs(
     try:
         broker.format()
         broker.start()
-        words = ("handover", root, "--to-kafka", "--into", broker.data, "--listener", broker.bootstrap, "--yes")
-        code, _, printed = seeklog_says(capfd, *words)
+        settings = ("handover", root, "--to-kafka", "--into", broker.data, "--listener", broker.bootstrap, "--yes")
+        code, _, printed = seeklog_says(capfd, *settings)
         assert (code, "stop it" in printed) == (5, True), printed
         broker.stop()
-        code, _, printed = seeklog_says(capfd, *words)
+        code, _, printed = seeklog_says(capfd, *settings)
         assert code == 1, printed
         commands = [line for line in printed.splitlines() if line.startswith("bin/kafka-topics.sh")]
         assert len(commands) == len(TOPICS)
@@ -335,7 +335,7 @@ def test_store_is_copied_into_a_cluster_with_its_epochs(
             tool(broker, command)
         broker.stop()
 
-        code, _, printed = seeklog_says(capfd, *words)
+        code, _, printed = seeklog_says(capfd, *settings)
         assert code == 0, printed
         assert all(
             copy.is_there

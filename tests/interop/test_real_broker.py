@@ -212,10 +212,10 @@ def test_committed_offsets_are_read_from_the_brokers_own_topic(name: str, unpack
     for partition in ("__consumer_offsets-0", "__consumer_offsets-1"):
         with open_reader(unpacked / name / partition) as log:
             for record in log.scan():
-                version, *words = decode_key(record.key or b"")
+                version, *parts = decode_key(record.key or b"")
                 if version > 1:
                     continue
-                group, topic, number = words
+                group, topic, number = parts
                 offsets = committed.setdefault(group, {})
                 offsets.pop(f"{topic}-{number}", None)
                 if record.value is not None:

@@ -36,8 +36,8 @@ stops = pytest.mark.parametrize("stop", ["clean", "killed"])
 ends = pytest.mark.parametrize("end", ["closed", "killed"])
 
 
-def open_ours(root: Path, **words: Any) -> Store:
-    return open_store(root, **CONFIG, **words)
+def open_ours(root: Path, **settings: Any) -> Store:
+    return open_store(root, **CONFIG, **settings)
 
 
 def fill(store: Store, count: int, *, start: int) -> list[Row]:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def run_seeklog(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "seeklog.cli", *words], capture_output=True, text=True, timeout=180)
+def run_seeklog(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "seeklog.cli", *arguments], capture_output=True, text=True, timeout=180
+    )
 
 
 def alarms(verb: str, done: subprocess.CompletedProcess[str]) -> Iterator[str]:

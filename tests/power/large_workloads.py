@@ -19,11 +19,11 @@ SIZES: Final = (300, 4000, 4000, 25_000)  # below a page, about one, some
 LARGE_WORKLOADS: Final[dict[str, Workload]] = {}
 
 
-def workload(name: str, **words: object) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
+def workload(name: str, **settings: object) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
     """Add a function to the table of large workloads, with its configuration."""
 
     def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
-        LARGE_WORKLOADS[name] = Workload(name, LogConfig.from_mapping({**LARGE, **words}), run, NEW_DISK)
+        LARGE_WORKLOADS[name] = Workload(name, LogConfig.from_mapping({**LARGE, **settings}), run, NEW_DISK)
         return run
 
     return enter

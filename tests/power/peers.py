@@ -150,8 +150,8 @@ class PeerWork:
         mark(acknowledged)
 
     def judge(self, root: str, promise: int) -> list[str]:
-        said = look_apart(lambda: broken_rows(self.peer.read(root) if promise else {}, promise))
-        return [said] if said else []
+        verdict = look_apart(lambda: broken_rows(self.peer.read(root) if promise else {}, promise))
+        return [verdict] if verdict else []
 
 
 def look_apart(look: Callable[[], str]) -> str:
@@ -159,19 +159,19 @@ def look_apart(look: Callable[[], str]) -> str:
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
-        said = ""
+        verdict = ""
         try:
-            said = look()
+            verdict = look()
         except BaseException as error:
-            said = f"{REFUSED} {type(error).__name__}: {error}"
+            verdict = f"{REFUSED} {type(error).__name__}: {error}"
         finally:
-            os.write(writer, said.encode())
+            os.write(writer, verdict.encode())
             os._exit(0)
     os.close(writer)
     with open(reader, "rb") as answer:
-        said = answer.read().decode()
+        verdict = answer.read().decode()
     _, status = os.waitpid(pid, 0)
-    return f"{REFUSED} the process ended with status {status}" if status else said
+    return f"{REFUSED} the process ended with status {status}" if status else verdict
 
 
 def broken_rows(found: dict[int, bytes], acknowledged: int) -> str:

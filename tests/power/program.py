@@ -47,10 +47,10 @@ def lose_power(file_system: str, works: Sequence[str], *, images: int, seed: int
         raise Missing(missing)
     scratch.mkdir()
     here = str(Path(__file__).parent)
-    words = ["--file-system", file_system, "--images", str(images), "--seed", str(seed), "--scratch", str(scratch)]
+    arguments = ["--file-system", file_system, "--images", str(images), "--seed", str(seed), "--scratch", str(scratch)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     program = subprocess.Popen(
-        [*ALONE, sys.executable, here, *words, *works],
+        [*ALONE, sys.executable, here, *arguments, *works],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -60,9 +60,9 @@ def lose_power(file_system: str, works: Sequence[str], *, images: int, seed: int
         assert program.stdout is not None
         for line in program.stdout:
             yield Judged(**json.loads(line))
-        _, said = program.communicate()
+        _, errors = program.communicate()
         if program.returncode:
-            raise OSError(f"{file_system}: the program failed: {said.strip()}")
+            raise OSError(f"{file_system}: the program failed: {errors.strip()}")
     finally:
         if program.poll() is None:
             program.kill()
@@ -94,6 +94,6 @@ def judge_images(file_system: str, works: Sequence[Work], *, images: int, seed: 
     sound = [one for one in recording.works if one not in broken]
     drawn = recording.draw(images, works=sound, chance=chance) if sound else []
     for image, root in recording.replay([*drawn, *map(recording.last, broken)]):
-        said = judge_quietly(image.recorded.work, root, pickle.loads(image.marked.promise))
+        violations = judge_quietly(image.recorded.work, root, pickle.loads(image.marked.promise))
         in_flight = image.loss.moment - image.loss.durable
-        yield Judged(file_system, image.recorded.work.name, str(image.loss), in_flight, said)
+        yield Judged(file_system, image.recorded.work.name, str(image.loss), in_flight, violations)

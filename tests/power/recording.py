@@ -153,8 +153,8 @@ def _device(mountpoint: Path, served: Path, tape: Path) -> Iterator[Path]:
         deadline = time.monotonic() + PATIENCE_S
         while not image.exists():
             if server.poll() is not None or time.monotonic() > deadline:
-                said = server.communicate()[1].decode() if server.poll() is not None else "nothing"
-                raise OSError(f"the FUSE file system did not start: {said}")
+                output = server.communicate()[1].decode() if server.poll() is not None else "nothing"
+                raise OSError(f"the FUSE file system did not start: {output}")
             time.sleep(0.01)
         yield image
     finally:

@@ -98,17 +98,17 @@ class RootedFiles:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._handles[handle]
 
-    def _ask(self, name: str, real: list[Any], asked: tuple[Any, ...], words: dict[str, Any]) -> Any:
+    def _ask(self, name: str, real: list[Any], asked: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if self._is_dead:
             raise PowerLoss
-        result = None if name in self._without else getattr(self._inner, name)(*real, **words)
+        result = None if name in self._without else getattr(self._inner, name)(*real, **keywords)
         if name == "write" and self._restlessness is not None and self._restlessness.random() < WRITTEN_BACK:
             os.posix_fadvise(real[0], 0, 0, os.POSIX_FADV_DONTNEED)  # starts the write-back without waiting
         if name in GIVING_HANDLES:
             handle = next(self._numbers)
             self._handles[handle] = result
             result = handle
-        if name in CHANGES or words.get("create"):
+        if name in CHANGES or keywords.get("create"):
             self.pending = [_renaming(*asked)] if name == "rename" else []
             if self.on_boundary is not None:
                 self.on_boundary(self)
@@ -123,8 +123,8 @@ def _by_handle(name: str) -> Callable[..., Any]:
 
 
 def _by_path(name: str, count: int) -> Callable[..., Any]:
-    def ask(self: RootedFiles, *asked: Any, **words: Any) -> Any:
-        return self._ask(name, [*(self._root + path for path in asked[:count]), *asked[count:]], asked, words)
+    def ask(self: RootedFiles, *asked: Any, **keywords: Any) -> Any:
+        return self._ask(name, [*(self._root + path for path in asked[:count]), *asked[count:]], asked, keywords)
 
     return ask
 

@@ -101,9 +101,9 @@ class LogWork:
     def judge(self, root: str, promise: LogMark) -> list[str]:
         config, promised = self.workload.config, promise.promise
         outcome = reopen(read_disk(root), config, epochs=promise.epochs, now_ms=promise.now_ms)
-        said = promised.violations(outcome, is_power_loss=True)
-        if said:
-            return said
+        violations = promised.violations(outcome, is_power_loss=True)
+        if violations:
+            return violations
         # Again in its directory, on the real file system.
         with open_log(cast("SimFiles", RootedFiles(root)), config, now_ms=promise.now_ms) as log:
             return promised.violations(look(log, promise.epochs), is_power_loss=True)
@@ -157,9 +157,9 @@ class StoreWork:
         promised = promise.promise
         with seeded_names("reopening"):
             outcome = reopen_store(read_disk(root), now_ms=promise.now_ms, transactions=list(promised.transactions))
-        said = promised.violations(outcome, is_power_loss=True)
-        if said:
-            return said
+        violations = promised.violations(outcome, is_power_loss=True)
+        if violations:
+            return violations
         with open_store(cast("SimFiles", RootedFiles(root)), now_ms=promise.now_ms) as store:
             topics, groups = look_at(store)
         found = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)

@@ -117,9 +117,9 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> History:
-        words = json.loads(path.read_text())
-        words["numbers"] = {
+        decoded = json.loads(path.read_text())
+        decoded["numbers"] = {
             place: {int(offset): number for offset, number in known.items()}
-            for place, known in words["numbers"].items()
+            for place, known in decoded["numbers"].items()
         }
-        return cls(**words)
+        return cls(**decoded)

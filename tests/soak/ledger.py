@@ -122,8 +122,8 @@ class Ledger:
             sent = self.sent_of_key(key)
             rested += sent <= acked >= 0
             if number < acked and sent <= last:
-                words = ("the newest of key", key, "is", number, "acknowledged:", acked, "sent:", sent, *facts)
-                raise WrongAnswer(" ".join(map(str, words)))
+                message = ("the newest of key", key, "is", number, "acknowledged:", acked, "sent:", sent, *facts)
+                raise WrongAnswer(" ".join(map(str, message)))
         return rested
 
     def send_key(self, key: int, number: int) -> None:

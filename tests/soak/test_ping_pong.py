@@ -110,8 +110,8 @@ class Game:
         self.turns += 1
 
     def _producer(self) -> Producer:
-        words: dict[str, Any] = {"linger_ms": 5, "batch_size": 10_000, "enable_idempotence": True}
-        return Producer(config(self.broker, **words))
+        settings: dict[str, Any] = {"linger_ms": 5, "batch_size": 10_000, "enable_idempotence": True}
+        return Producer(config(self.broker, **settings))
 
     def _send(self, producer: Producer, count: int) -> None:
         for _ in range(count):

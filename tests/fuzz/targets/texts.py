@@ -210,11 +210,11 @@ def read_config(data: bytes) -> None:
     from seeklog.config import LogConfig
 
     try:
-        words = json.loads(data)
+        settings = json.loads(data)
     except (ValueError, RecursionError):
         raise CorruptionError("no JSON") from None
-    if isinstance(words, dict):
-        LogConfig().with_settings(words)
+    if isinstance(settings, dict):
+        LogConfig().with_settings(settings)
 
 
 def config_seeds() -> Iterator[bytes]:

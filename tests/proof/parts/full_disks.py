@@ -44,9 +44,9 @@ def full_at_each_write_of_a_process(run: Run) -> None:
             run.case()
             violations = judge.violations(work, ending, root)
             # A truncation that has cut must store the new start of the log; nothing else stops a log on a full disk.
-            is_of_a_cut = "truncating failed" in ending.said and f"{names.LOG}>" not in ending.injected[0]
-            if "LogFailed" in ending.said and not is_of_a_cut:
-                violations.append(ending.said)
+            is_of_a_cut = "truncating failed" in ending.message and f"{names.LOG}>" not in ending.injected[0]
+            if "LogFailed" in ending.message and not is_of_a_cut:
+                violations.append(ending.message)
             for violation in violations:
                 run.violation(f"{work.name}, write {number}: {violation}")
     run.note(f"{len(works)} workloads")
@@ -78,8 +78,8 @@ def short_writes(run: Run) -> None:
             run.case()
             for violation in judge.violations(work, ending, root):
                 run.violation(f"{work.name}, {most} bytes at a time, ENOSPC at {fails_at}: {violation}")
-            if not fails_at and ending.said != "done":
-                run.violation(f"{work.name}, {most} bytes at a time: {ending.said}")
+            if not fails_at and ending.message != "done":
+                run.violation(f"{work.name}, {most} bytes at a time: {ending.message}")
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def kill_any_work(run: Run, scratch: Path) -> None:
 
         ending = run_child(work, root, Telling(), until=kill_later)
         run.case()
-        reached += ending.said == ""
+        reached += ending.message == ""
         for violation in judge.violations(work, ending, root):
             run.violation(f"{work.name}, after {moment * 1000:.1f} ms: {violation}")
     run.note(f"{reached:,} of {kills:,} in the middle of a workload")
@@ -113,7 +113,7 @@ def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
             run.case()
             where = f"{work.name}, {call} {number}"
             if not ending.is_killed:
-                run.violation(f"{where}: it was not killed, but ended with {ending.exit_code}: {ending.said}")
+                run.violation(f"{where}: it was not killed, but ended with {ending.exit_code}: {ending.message}")
             for violation in judge.violations(work, ending, root):
                 run.violation(f"{where}: {violation}")
     run.note(f"{len(chosen)} workloads")
