@@ -552,9 +552,9 @@ def test_groups_can_be_used_as_selections() -> None:
 @pytest.mark.parametrize(
     ("numbers", "reason"),
     [
-        ([0, 3], "row 1: its partition is 3; the topic has 0 to 2"),
-        ([-1], "row 0: its partition is -1; the topic has 0 to 2"),
-        ([2, 2, None], "row 2: its partition is null; the topic has 0 to 2"),
+        ([0, 3], "row 1: its partition is 3; the topic has partitions 0 to 2"),
+        ([-1], "row 0: its partition is -1; the topic has partitions 0 to 2"),
+        ([2, 2, None], "row 2: its partition is null; the topic has partitions 0 to 2"),
     ],
 )
 @pytest.mark.parametrize("before", [0, 3])

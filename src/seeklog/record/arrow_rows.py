@@ -34,7 +34,9 @@ def check_view(what: str, view: object, width: longlong, rows: Py_ssize_t, offse
     """Raise `InvalidRecord` unless the buffer holds `rows` items of `width` bits after `offset`."""
     size: longlong = len(view)
     if rows < 0 or offset < 0 or rows > 8 * size // width or offset > 8 * size // width - rows:
-        raise InvalidRecord(f"{size:,} bytes of {what} hold no {rows:,} rows from row {offset:,}; validate the array")
+        raise InvalidRecord(
+            f"{size:,} bytes of {what} cannot hold {rows:,} rows from row {offset:,}; validate the array"
+        )
     return 0
 
 
@@ -202,7 +204,7 @@ class ArrowHeaders:
                 raise outside("headers", row)
             total += 1 if size < 0 else varint_size(size) + size
             if total > INT32_MAX:
-                raise RecordTooLarge(f"row {row}: its headers have more than 2 GiB; the format holds no more")
+                raise RecordTooLarge(f"row {row}: its headers have more than 2 GiB; the format allows no more")
         return total
 
     @cython.cfunc
@@ -229,7 +231,7 @@ class ArrowHeaders:
 
 @cython.cfunc
 def outside(what: str, row: longlong):
-    return InvalidRecord(f"row {row}: the bytes of its {what} lie outside of their buffer; validate the array")
+    return InvalidRecord(f"row {row}: the bytes of its {what} are outside the buffer; validate the array")
 
 
 @cython.cfunc
@@ -359,7 +361,7 @@ class ArrowRows:
                         timestamp = floor_thousandth(timestamp)
                     if timestamp < -1:
                         raise InvalidRecord(
-                            f"row {row}: its timestamp, {timestamp} ms, lies before 1970; a record's cannot"
+                            f"row {row}: its timestamp, {timestamp} ms, is before 1970; a record's timestamp cannot be"
                         )
             if count == 0:
                 base_timestamp = timestamp
@@ -457,7 +459,7 @@ def group_rows(partitions: ArrowInts, count: Py_ssize_t):
         partition = partitions.number(row)
         if partitions.is_null(row) or partition < 0 or partition >= count:
             what = "null" if partitions.is_null(row) else str(partition)
-            raise InvalidRecord(f"row {row}: its partition is {what}; the topic has 0 to {count - 1}")
+            raise InvalidRecord(f"row {row}: its partition is {what}; the topic has partitions 0 to {count - 1}")
         put_i64(e, partition + 1, get_i64(e, partition + 1) + 1)
     for partition in range(count):
         put_i64(e, partition + 1, get_i64(e, partition) + get_i64(e, partition + 1))

@@ -37,7 +37,7 @@ def whole_batch_size(p, at, end):
     """Return the size of a batch that the caller has already checked; raise if it is not a whole batch."""
     size: Py_ssize_t = batch_size(p, at, end)
     if size <= 0:
-        raise CorruptBatch("no whole batch stands here", position=at)
+        raise CorruptBatch("there is no whole batch at this position", position=at)
     return size
 
 
@@ -84,7 +84,7 @@ def check_offsets(p: p_uchar, at: Py_ssize_t, next_offset: longlong, contiguous:
     base: longlong = load_i64(p, at + layout.BASE_OFFSET)
     last_delta: longlong = load_i32(p, at + layout.LAST_OFFSET_DELTA)
     if last_delta < 0 or base < 0 or base > _MAX_OFFSET - last_delta:
-        raise CorruptBatch(f"base offset {base} with last offset delta {last_delta} cannot be", position=position)
+        raise CorruptBatch(f"base offset {base} with last offset delta {last_delta} is impossible", position=position)
     if base < next_offset or (contiguous and base != next_offset):
         raise CorruptBatch(f"base offset {base}, expected {next_offset}", position=position)
     return base + last_delta
@@ -169,7 +169,7 @@ def check_batches(data: bytes, max_batch_bytes: longlong):
         check_batch(data, p, at, size, at)
         codec: cython.int = p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK
         if codec > layout.CODEC_MAX:
-            raise FormatError(f"codec {codec} is none of Kafka's five", position=at)
+            raise FormatError(f"codec {codec} is not one of Kafka's five", position=at)
         span += load_i32(p, at + layout.LAST_OFFSET_DELTA) + 1
         batch_count += 1
         at += size

@@ -284,7 +284,7 @@ class Columns:
 def filled_lists(ends: bytearray, rows: Py_ssize_t):
     """Return (number of empty lists, one bit per list, set if it is not empty) from the lists' int32 ends."""
     if rows < 0 or len(ends) < 4 * (rows + 1):
-        raise ValueError(f"{len(ends)} bytes hold no ends of {rows} lists")
+        raise ValueError(f"{len(ends)} bytes cannot hold the ends of {rows} lists")
     p: p_uchar = buffer_pointer(ends)
     bits: bytearray = bytearray((rows + 7) // 8)
     out: p_uchar = buffer_pointer(bits)

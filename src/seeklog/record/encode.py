@@ -239,7 +239,7 @@ def encode_records(
         put_i64(buffer_pointer(sizes), index, body)
         total += varint_size(body) + body
         if total > INT32_MAX:
-            raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format holds no more")
+            raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format allows no more")
     batch = new_bytes(total)
     p: p_uchar = new_pointer(batch)
     at: Py_ssize_t = HEADER_SIZE

@@ -317,7 +317,7 @@ class KeyEntries:
             or count > room // 12
             or (32 * blocks + 12 * count > room)
         ):
-            raise UsageError(f"{room:,} bytes hold no {blocks:,} blocks of a filter and {count:,} keys")
+            raise UsageError(f"{room:,} bytes cannot hold {blocks:,} blocks of a filter and {count:,} keys")
         self._view = view
         self._p = view_pointer(view)
         self.count = count
