@@ -461,7 +461,7 @@ def test_bytes_outside_their_buffer_are_refused_by_row(wide: bool, ends: tuple[i
         ArrowRows(2, headers=ArrowHeaders(2, keys=column, values=good, **two)),
         ArrowRows(2, headers=ArrowHeaders(2, keys=good, values=column, **two)),
     ):
-        with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its \w+ lie outside"):
+        with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its \w+ are outside"):
             encoded(columns)
     with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its key lie"):
         partitions_of(column, 3)
