@@ -463,7 +463,7 @@ def test_bytes_outside_their_buffer_are_refused_by_row(wide: bool, ends: tuple[i
     ):
         with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its \w+ are outside"):
             encoded(columns)
-    with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its key lie"):
+    with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its key are outside"):
         partitions_of(column, 3)
 
 
