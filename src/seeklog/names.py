@@ -7,8 +7,8 @@ Kafka's files in a partition directory:
     .deleted .cleaned .swap       suffixes of segments being deleted or compacted
 
 seeklog's files, which Kafka ignores there:
-    %020d.seal                    proof of a sealed segment
-    %020d.keyindex                the last position of each key of a sealed segment
+    %020d.seal                    sizes, counts and checksums of a sealed segment
+    %020d.keyindex                the last offset of each key in a sealed segment
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
     %020d.<position>.damaged      bytes that a repair removed from a segment, kept as evidence
     seeklog-checkpoint            recovery point, log start offset, high watermark, clean shutdown

@@ -310,7 +310,7 @@ def test_number_of_reported_damages_is_limited(tmp_path: Path) -> None:
     findings = inspect(directory)
 
     assert len(findings) == MAX_DAMAGES + 1
-    assert f"{MAX_DAMAGES} damages" in findings[-1].detail
+    assert f"{MAX_DAMAGES} damaged ranges" in findings[-1].detail
 
 
 class MeasuringFiles(QuickFiles):

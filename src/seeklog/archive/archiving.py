@@ -83,7 +83,7 @@ def begin_archive(plan: Plan, depot: Depot) -> Plan:
 
 
 def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) -> Archived:
-    """Remove the files replaced by the previous archiving, then write the manifest with the new copies."""
+    """Remove the files replaced by the previous run, then write the manifest with the new copies."""
     if depot.version(names.ARCHIVE) != plan.version:
         raise _overtaken(depot)
     before, after = plan.manifest, _manifest_after(plan, entries)

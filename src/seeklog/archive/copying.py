@@ -1,7 +1,7 @@
 """Copying the segments of a plan, in this process or in many tasks.
 
 A segment's files are copied byte for byte. Every batch is checked on the way, and the copy is read back. Nothing in the
-archive is overwritten except a partial copy left by an earlier archiving.
+archive is overwritten except a partial copy left by an earlier run.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _check_arrived(path: str, sent: Meter, depot: Depot, rules: Rules) -> None:
         if crc == sent.crc:
             return
         what = f"the CRC {crc:08x}, not {sent.crc:08x}"
-    # Remove it, or the next archiving would take it for a file of another source.
+    # Remove it, or the next run would take it for a file of another source.
     depot.remove(path)
     raise CorruptionError(
         f"the copy has {what} when read back; archive again. The manifest is unchanged",

@@ -5,8 +5,8 @@
     format     "seeklog-archive"
     version    1
     crc32c     8 hex digits: the CRC-32C of `content` as JSON with sorted keys and no spaces
-    content    complete     false from before the first copy until the first archiving is finished
-               replaced     paths that earlier manifests named and this one does not; the next archiving removes them
+    content    complete     false from before the first copy until the first archive run is finished
+               replaced     paths that earlier manifests named and this one does not; the next run removes them
                topics       the topics with their segments, and the gaps between these; see `Manifest`
 
 It is replaced as a whole after the copies. So after a crash the manifest still names only complete files. Files that it

@@ -1,7 +1,7 @@
-"""The plan of an archiving: the sealed segments of a source compared with the manifest of an archive.
+"""The plan of an archive run: the sealed segments of a source compared with the manifest of an archive.
 
 Every mismatch is refused here, before anything is written. If compaction has rewritten segments, which is proved by
-comparing records (`replacement`), the new segment gets a new name beside the old files. The next archiving removes
+comparing records (`replacement`), the new segment gets a new name beside the old files. The next run removes
 these, so readers that have the archive open can use them until then.
 """
 
@@ -43,7 +43,7 @@ ELSEWHERE: Final = "archive to another location, or move this archive aside; not
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strictly an archiving checks."""
+    """How strictly an archive run checks."""
 
     verify: Verify = "content"
     allow_gaps: bool = False

@@ -1,4 +1,4 @@
-"""The source of an archiving: the segments that will not change any more, and their bytes, checked as they are read.
+"""The source of an archive run: the segments that will not change any more, and their bytes, checked as they are read.
 
 Nothing is locked or changed, and another process may write the source meanwhile. If retention deletes a segment, or
 compaction replaces it, `SourceChanged` is raised and its partition is planned again.

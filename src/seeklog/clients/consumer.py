@@ -240,7 +240,7 @@ class Consumer:
         """Update the positions to the current assignment."""
         if self._membership is not None:
             if self._has_rejoined:
-                # Other members may have read on and committed, so start again from the committed offsets.
+                # Other members may have read further and committed, so start again from the committed offsets.
                 self._join_count = self._membership.join_count
                 lost = self.assignment
                 self._assign(frozenset())
@@ -492,7 +492,7 @@ class Consumer:
             except OffsetOutOfRange as error:
                 position.go_to(position.next_offset)
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
-                logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
+                logger.warning("%s: %s; continuing at offset %d", position.partition, error, offset)
                 position.go_to(offset)
             except CorruptionError:
                 # Another process may have rewritten the tail. `read` distinguishes that from damage.
@@ -546,7 +546,7 @@ class Consumer:
 
     @property
     def _has_rejoined(self) -> bool:
-        """Whether the group removed this member and it has rejoined: others may have read on from its positions."""
+        """Whether the group removed this member and it has rejoined: others may have read further."""
         return self._membership is not None and self._membership.join_count != self._join_count
 
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
@@ -587,8 +587,8 @@ class Consumer:
         if offsets is None:
             if self._has_rejoined:
                 raise CommitRefused(
-                    f"group {self._group!r} removed this consumer for inactivity, and others may have read on. Nothing "
-                    "was committed; the next poll continues at the last commit"
+                    f"group {self._group!r} removed this consumer for inactivity, and others may have read further. "
+                    "Nothing was committed; the next poll continues at the last commit"
                 )
             self._commit({partition: position.next_offset for partition, position in self._positions.items()})
         elif isinstance(offsets, Mapping):

@@ -1,4 +1,4 @@
-"""A buffering writer for one log: `append` returns a future at once, and a thread appends the batches."""
+"""A buffering writer for one log: `append` returns a future immediately, and a thread appends the batches."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Archive locations: a directory or a URL. Where possible, a file gets its name only when it is complete.
 
 In a directory, a file is written under a unique temporary name, synced and renamed, so a retried task never collides
-with a first attempt that ends late. The next archiving process removes temporary files left by a crash. An object store
-shows only complete objects. Other file systems behind a URL may show part of a file after a crash: the archiving
-process compares every file it finds with its source, and names only checked files in the manifest.
+with a first attempt that ends late. The next archive run removes temporary files left by a crash. An object store
+shows only complete objects. Other file systems behind a URL may show part of a file after a crash: the archive
+run compares every file it finds with its source, and names only checked files in the manifest.
 
 If two processes archive to one location at once, one of them fails. A directory is locked for the whole run. On S3,
 writes are conditional (`If-Match`, `If-None-Match`); elsewhere, the file is compared before and after the write.

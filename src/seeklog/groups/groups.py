@@ -207,7 +207,7 @@ class Groups:
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, _OffsetsPartition] = {}
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ lookups
 
     def names(self) -> list[str]:
         """Return the names of all groups, sorted."""

@@ -29,7 +29,7 @@ logger = logging.getLogger("seeklog")
 
 PROTOCOL = "cooperative-sticky"
 # Not used by seeklog, where locks show which members are alive. A broker that takes over waits this long for members
-# that it finds in a group; it is the least that a broker allows.
+# that it finds in a group; it is the minimum that a broker allows.
 SESSION_TIMEOUT_MS = 6000
 
 
@@ -119,7 +119,7 @@ class Membership:
             return
         own = group.state.members[self.member_id].assignment
         if not self.assignment <= own:
-            # A call that raised had released these partitions, and other members may have read on.
+            # A call that raised had released these partitions, and other members may have read further.
             self.join_count += 1
             self.assignment = own
         # This member is alive even if its file could not be written.

@@ -11,8 +11,8 @@ Before the last file is written, the directory is an ordinary store: a broker re
 may be run again. After that file a broker starts. Nothing is deleted, and no clean-shutdown file is written, so the
 broker checks what is after the recovery points itself.
 
-Each partition gets a leader epoch one above its newest. So the broker notes in `leader-epoch-checkpoint` that it led
-the partition, and from that line seeklog later sees that a broker was here.
+Each partition gets a leader epoch one above its newest. So the broker records in `leader-epoch-checkpoint` that it led
+the partition, and from that line seeklog later detects the broker's visit.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ logger = logging.getLogger("seeklog")
 # Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
-# The appends of another writer are read in one piece. Beyond this size, reopening the log is as quick.
+# The appends of another writer are read in one piece. Beyond this size, reopening the log is as fast.
 MAX_APPENDED_BYTES = 16 << 20
 
 
@@ -166,7 +166,7 @@ class ActiveSegment(Segment):
                 self._written[number] = len(table)
 
     def _log_delay(self, error: OSError) -> None:
-        logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
+        logger.warning("%s: index entries cannot be written yet: %s", self.path, error)
 
     def adopt_indexes(self) -> None:
         """Continue the existing index files, which match the tables; create missing ones."""

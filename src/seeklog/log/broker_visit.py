@@ -1,13 +1,15 @@
 """Whether a broker has written a partition since seeklog did, and which checkpoint then applies.
 
-A store may go to a Kafka broker and come back. Our side files do not know what the broker appended, compacted, deleted
-or truncated, and by them its legitimate work would look like damage and be cut. So the content of the directory decides
-whether they still apply. The first evidence is Kafka's `leader-epoch-checkpoint`: a broker that leads a partition
-writes its epoch there, while each of our epochs is in our own checkpoint before it is in that file. The file has no
-checksum, so a second piece of evidence must agree: the root belongs to a broker (`meta.properties`), or a batch carries
-such an epoch, or the files do not match our seals and checkpoint.
+A store may be handed to a Kafka broker and come back. Our side files do not record what the broker appended, compacted,
+deleted or truncated. Trusting them would make its legitimate changes look like damage, and cut them. So the content of
+the directory decides whether they still apply.
 
-After a visit none of our side files applies. The broker's offsets are those in the root's checkpoints.
+The first evidence is Kafka's `leader-epoch-checkpoint`: a broker that leads a partition writes its epoch there, while
+each of our epochs is in our own checkpoint before it is in that file. The file has no checksum, so a second piece of
+evidence must agree: the root belongs to a broker (`meta.properties`), or a batch carries such an epoch, or the files do
+not match our seals and checkpoint.
+
+After a visit, none of our side files applies. The broker's offsets are in the root's checkpoints.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from seeklog.files import Files, Lock, OsFiles, absolute, take_lock, translate, 
 def check_directory(files: Files, path: str, *, create: bool) -> None:
     """Check that `path` is a directory that may hold a log. With `create` the directory is created.
 
-    A directory that holds only other things is not changed.
+    A directory that holds only other files is not changed.
     """
     try:
         if create:
@@ -32,7 +32,7 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
             + (f" with seeklog.Log, such as {path}/{inside}" if inside else "")
         )
     if listing and not any(map(names.is_known, listing)):
-        raise NotALog(f"{path} holds other things, such as {listing[0]!r}; give the log a directory of its own")
+        raise NotALog(f"{path} holds other files, such as {listing[0]!r}; give the log a directory of its own")
     if not create and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
         raise NotALog(f"there is no log at {path}: it holds no segment")
 

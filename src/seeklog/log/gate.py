@@ -47,7 +47,7 @@ class Gate:
         return self.fail(f"writing {subject}", error)
 
     def wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `condition` returns true, the log is closed or fails, or `timeout` seconds are over."""
+        """Wait until `condition` returns true, the log is closed or fails, or `timeout` seconds have passed."""
         with self._arrived:
             self.waiting += 1
             try:

@@ -130,7 +130,7 @@ class KnownProducers:
         """Remove every snapshot that is not at the start of a segment, except the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN
         if self and newest < view.bases[0]:
-            # There was no room for a snapshot since, and the batches with the same state are deleted.
+            # There has been no room for a snapshot since, and the batches that held the same state are deleted.
             self.save(end)
         self._snapshots.keep(view.bases)
 

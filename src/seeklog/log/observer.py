@@ -140,7 +140,7 @@ class TailSegment(Segment):
         return at, next_offset
 
     def _place(self, file_size: int) -> None:
-        """Skip to the last index entry that a batch proves, instead of walking from the start of the file."""
+        """Skip to the last index entry that a batch confirms, instead of walking from the start of the file."""
         self._size = file_size
         handle = self.handle()
         try:
@@ -232,7 +232,7 @@ class Observer:
             raise TopicNotFound(f"topic {topic!r} was deleted and recreated; open it again")
 
     def _load(self, *, is_retry: bool = False) -> None:
-        """Load the directory; retry if files are replaced during the look."""
+        """Load the directory; retry if files are replaced meanwhile."""
         for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_retry=is_retry)
@@ -333,7 +333,7 @@ class Observer:
         return max(high_watermark, checkpoint.high_watermark) if mode == EXPLICIT else None
 
     def refresh(self) -> None:
-        """Follow the writer's changes since the last look."""
+        """Follow the writer's changes since the last refresh."""
         with self._lock:
             if self._is_closed:
                 return
@@ -345,9 +345,9 @@ class Observer:
                     self._checkpoint = checkpoint
                     self._update_offsets(checkpoint)
             except FileNotFoundError:
-                # The last segment disappeared during the look: it was truncated or deleted.
+                # The last segment disappeared during the refresh: it was truncated or deleted.
                 self._load()
-            # The writer may roll during the look; follow it a few times, not forever.
+            # The writer may roll during the refresh; follow it a few times, not forever.
             for _ in range(FOLLOWED_ROLLS):
                 if not self._has_rolled():
                     return
@@ -403,7 +403,7 @@ class Observer:
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Poll until the high watermark is above `offset` or `timeout` seconds are over."""
+        """Poll until the high watermark is above `offset` or `timeout` seconds have passed."""
         pause = threading.Event()
         give_up = inf if timeout is None else self.clock.monotonic() + timeout
         delay = MIN_POLL_S

@@ -190,8 +190,8 @@ class Partition:
             scanned={scanned.segment.base_offset: scanned.has_producers for scanned in surveyed.scanned},
         ):
             files.sync_directory(directory)
-        # If the log was not closed, a truncation may have crashed after its cut, and a reader may have looked before
-        # that. A writer that left a note had finished all its changes.
+        # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from before
+        # it. A writer that left a note had finished all its changes.
         was_killed = (
             own is not None
             and own.active is None
@@ -240,7 +240,7 @@ class Partition:
         return True
 
     def borrow(self) -> bool:
-        """Write a returned log again, after records appended by other writers. Raises `LogLocked` while another has it.
+        """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.
 
         Returns False and closes the log if another writer did more than append, or crashed: then open it again.
         """
@@ -660,7 +660,7 @@ class Partition:
         self.gate.wake()
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Wait until the high watermark is above `offset`, the log ends, or `timeout` seconds are over."""
+        """Wait until the high watermark is above `offset`, the log ends, or `timeout` seconds have passed."""
         self.gate.wait(lambda: self.high_watermark > offset, timeout)
 
     def begin_epoch(self, epoch: int) -> None:

@@ -152,7 +152,7 @@ def producer_batches(raw: bytes) -> list[ProducerBatch]:
 
 
 def next_sequence(last_sequence: int) -> int:
-    """Return the sequence after another: 0 after the largest, and after -1, which is none."""
+    """Return the next sequence: 0 after the largest, and after -1 (none)."""
     return (last_sequence + 1) % _SEQUENCES
 
 

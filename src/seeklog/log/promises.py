@@ -100,7 +100,9 @@ class Promises:
         try:
             self.must_write(checkpoint)
         except DiskFull as error:
-            logger.warning("%s: the checkpoint waits for room on the disk: %s", self._directory, error.__cause__)
+            logger.warning(
+                "%s: the checkpoint cannot be written until the disk has room: %s", self._directory, error.__cause__
+            )
 
     def sync_names(self) -> None:
         """Make renames durable. The new names are already visible, so any failure fails the log."""

@@ -540,7 +540,7 @@ class Snapshot:
 
 
 def take_snapshot(log: LogReader) -> Snapshot:
-    """Look at the files once, and return a state that several readers can share."""
+    """Read the files once, and return a state that several readers can share."""
     seen = log._fresh()
     return Snapshot(
         view=seen.view,

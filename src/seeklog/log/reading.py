@@ -385,7 +385,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     start = out[-1].offset + 1 if out else start
     cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
-        # An empty batch or a control batch may use up the bytes without giving a record: then read one more.
+        # An empty batch or a control batch may use up the bytes without yielding a record: then read one more.
         max_bytes -= cursor.take_records(
             start,
             stop,
@@ -579,7 +579,7 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
 def _time_entry(segment: Segment, timestamp_ms: int) -> int:
     """Return an offset below which, by the time index, every record has an earlier timestamp.
 
-    The entry is proved by the batch that it names, whose largest timestamp it holds.
+    The entry is checked against the batch that it names, whose largest timestamp it holds.
     """
     for _ in range(2):
         entry = segment.indexes.times.lookup(timestamp_ms)

@@ -35,7 +35,7 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# After this many listings that compaction spoils, a reader uses the last one and notices replaced files on open.
+# After this many listings that overlap a compaction, a reader uses the last one and notices replaced files on open.
 MAX_LOOKS = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
@@ -105,7 +105,7 @@ class Survey:
 
     segments: list[Segment] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    """Files from before a crash that no longer mean anything."""
+    """Leftover files from before a crash."""
     sealed: list[Segment] = field(default_factory=list)
     """Segments whose seals are trusted."""
     scanned: list[Scanned] = field(default_factory=list)

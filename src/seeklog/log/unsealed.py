@@ -46,7 +46,7 @@ class UnsealedSegments:
             except OSError as error:
                 if not is_full(error):
                     raise
-                logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
+                logger.warning("%s: cannot be sealed until the disk has room: %s", segment.path, error)
         return sealed
 
     def release_sealed(self, view: View, sealed: Sequence[tuple[ActiveSegment, Segment]]) -> View:

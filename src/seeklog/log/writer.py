@@ -154,7 +154,7 @@ class Log(LogReader):
         self._partition.give_back()
 
     def borrow(self) -> bool:
-        """Write a returned log again, after records appended by other writers. Raises `LogLocked` while another has it.
+        """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.
 
         Returns False and closes the log if another process did more than append: then open it again.
         """

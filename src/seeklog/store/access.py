@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def files_of(store: Store) -> Files:
-    """Return the door to a store's files, as this process reads them."""
+    """Return the `Files` through which this process reads a store."""
     return store._files
 
 
@@ -29,7 +29,7 @@ def origin_of(store: Store) -> Origin:
 
 
 def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
-    """Return what an archiving of these topics copies, by default of all but Kafka's internal topics."""
+    """Return what an archive run of these topics copies, by default of all but Kafka's internal topics."""
     # Imported on use: it would add milliseconds to `import seeklog`.
     from seeklog.archive.source import Source, SourceTopic
 

@@ -237,7 +237,7 @@ class Store:
         name: str | None = None,
         resume: bool = False,
     ) -> Producer:
-        """Return a producer. Its `send` returns a future at once; a thread appends the batches.
+        """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
 
         With `idempotence`, a batch whose append may have failed is sent again and stored exactly once. A `name` implies
         idempotence and fences older producers: an earlier producer of that name gets `ProducerFenced` in each partition
@@ -446,7 +446,6 @@ class Store:
         copies them again. `progress` is called with the bytes copied so far and the total.
         """
         # Imported on use: it would add milliseconds to `import seeklog`.
-        # Loaded when it is used: it would cost every import some milliseconds.
         from seeklog.archive.archiving import archive
         from seeklog.archive.copying import copy_plan
         from seeklog.archive.planning import Rules

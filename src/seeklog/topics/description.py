@@ -53,4 +53,4 @@ class Archived:
     kept_segments: int
     """Segments of the archived topics that were in the archive already."""
     removed_files: int
-    """Files of segments that an earlier archiving had replaced."""
+    """Files of segments that an earlier archive run had replaced."""

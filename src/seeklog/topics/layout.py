@@ -130,7 +130,7 @@ def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None
         except FileNotFoundError:
             continue
         except OSError as error:
-            # The directory has no meaning any more, so this is not an error. The next open tries again.
+            # The directory is no longer used, so this is not an error. The next open tries again.
             logger.warning("%s: a deleted partition could not be removed and still takes space: %s", path, error)
 
 

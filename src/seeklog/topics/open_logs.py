@@ -482,7 +482,7 @@ class OpenLogs:
             raise
 
     def _has_topic(self, name: str) -> bool:
-        """Return whether a topic exists, from a fresh look at the catalog."""
+        """Read the catalog again, and return whether a topic exists."""
         self._topics.refresh(at_once=True)
         return self._topics.has(name)
 

@@ -87,7 +87,7 @@ class Topics:
             with self._changing():
                 self._settle()
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ lookups
 
     def refresh(self, *, at_once: bool = False) -> bool:
         """Read the catalog again if another process has changed it. Return whether the topics changed.
@@ -348,7 +348,7 @@ class Topics:
                 self._remove_discarded()
             raise
         # If this write fails, the catalog on disk has either the note or the complete topic, and only a sync may be
-        # missing. The copy in memory cannot tell, so nothing is undone here: the next change or open reads the file.
+        # missing. The copy in memory does not show which, so nothing is undone: the next change or open reads the file.
         self._put(topic)
 
     def grow(self, name: str, *, partitions: int) -> Topic:

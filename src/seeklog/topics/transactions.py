@@ -119,9 +119,9 @@ class Transactions:
         """Append everything staged, exactly once. Durable on return. Return False if `version` is not a new version.
 
         Staged files that are not needed are removed. With `keep=False` the application's version is not stored, for an
-        application that commits only once. An error before the commit leaves every log unchanged. After an error later,
-        such as a full disk, the rest is appended when the partition is next opened for writing, or by repeating the
-        commit.
+        application that commits only once. An error before the commit leaves every log unchanged. After a later error,
+        such as a full disk, the rest is appended when the partition is next opened for writing, or when the commit is
+        repeated.
         """
         if not 0 <= version <= INT64_MAX:
             raise UsageError(f"the version of a transaction must be 0 or more, not {version}")
@@ -131,7 +131,7 @@ class Transactions:
             return self._commit(app, version, staged, keep=keep, wait_s=wait_s)
 
     def _translated(self, what: str) -> translated:
-        return translated(f"{self._root}: {what}", when_full="do it again when there is room")
+        return translated(f"{self._root}: {what}", when_full="try again when there is room")
 
     def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, wait_s: float) -> bool:
         last = read_transaction(self._files, self._root, names.app_key(app))
@@ -264,7 +264,7 @@ class Transactions:
 
     def finish_open(self) -> None:
         """Finish interrupted transactions whose locks are free. Errors are logged; the next commit raises them."""
-        with self._translated("interrupted transactions cannot be looked for"):
+        with self._translated("interrupted transactions cannot be listed"):
             keys = list(filter(None, map(names.parse_transaction_name, self._files.list(self._root))))
         for key in keys:
             try:

@@ -290,7 +290,7 @@ class _Planner:
         return end, repair
 
     def _give_up(self, task: SegmentTask, damage: Damage) -> list[Quarantine]:
-        """Record the offsets lost by a damage; return its bytes to quarantine, if it has any."""
+        """Record the offsets that the damage lost; return its bytes to quarantine, if it has any."""
         if damage.kind is Kind.FORMAT and not task.is_ours:
             raise UsageError(
                 f"{task.path}, byte {damage.start}: {damage.reason}; this is not damage, and there is nothing to "

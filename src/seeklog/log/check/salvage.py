@@ -1,4 +1,4 @@
-"""Scanning a segment to the end of the file, restarting after every damage.
+"""Scanning a segment to the end of the file, restarting after each damaged range.
 
 Recovery stops at the first damage, because nothing after it can be trusted. This scan measures the whole damage: it
 reports each one and continues with the next whole batch.
@@ -21,10 +21,10 @@ from seeklog.record.layout import ATTRIBUTES, HEADER_SIZE, MAGIC
 from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
-# The limit of damages reported for one segment.
+# The maximum number of damaged ranges reported for one segment.
 MAX_DAMAGES = 100
-# How often the scan may reread a segment's size while it tries possible starts of batches. Bytes that look like the
-# starts of many large batches would otherwise each be checked to the claimed end.
+# While the scan tries possible starts of batches, it may reread this many times the segment's size. Bytes that look
+# like the starts of many large batches would otherwise each be checked to the claimed end.
 MAX_EFFORT = 16
 _MAGIC_2 = b"\x02"
 
@@ -49,7 +49,7 @@ class Damage:
 
 
 class Salvage:
-    """The scan of one segment: its damages, and the total state of all its whole batches.
+    """The scan of one segment: its damaged ranges, and the total state of all its whole batches.
 
     `new_state` returns the state of an empty segment. From `contiguous_from` on, a gap between batches is damage.
     `end_offset` is the offset after the last batch, if known from elsewhere.
@@ -69,7 +69,7 @@ class Salvage:
         self._end_offset = end_offset
         self.damages: list[Damage] = []
         self.is_given_up = False
-        """Whether the scan stopped early: too many damages, or too many possible starts of batches."""
+        """Whether the scan stopped early: too many damaged ranges, or too many possible starts of batches."""
         self._effort = MAX_EFFORT * segment.size
         self._new_state = new_state
         self.state = new_state(segment.base_offset)
@@ -208,7 +208,7 @@ class Salvage:
     # ------------------------------------------------------------ results
 
     def parts(self) -> Iterator[tuple[int, int] | Damage]:
-        """Yield the parts of the file in order: ranges of whole batches, as [start, stop) in bytes, and damages."""
+        """Yield the parts of the file in order: ranges of whole batches, as [start, stop) in bytes, and damage."""
         position = 0
         for damage in self.damages:
             if damage.start > position:
@@ -238,7 +238,7 @@ class Salvage:
         )
 
     def _is_open(self, damage: Damage) -> bool:
-        """Return whether nothing after a damage was read."""
+        """Return whether nothing after the damage was read."""
         return damage.next_offset is None or (damage is self.damages[-1] and self.is_given_up)
 
 

@@ -62,7 +62,7 @@ class SegmentCheck:
         if self.salvage.is_given_up:
             last = self.salvage.damages[-1]
             is_many = len(self.salvage.damages) == MAX_DAMAGES
-            reason = f"{MAX_DAMAGES} damages" if is_many else "too many bytes look like the start of a batch"
+            reason = f"{MAX_DAMAGES} damaged ranges" if is_many else "too many bytes look like the start of a batch"
             detail = f"{reason}; the rest was not checked"
             self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.start))
 
@@ -70,7 +70,7 @@ class SegmentCheck:
         return self.task.is_last and damage.next_offset is None
 
     def _is_unfinished(self, damage: Damage) -> bool:
-        """Return whether a damage looks like an interrupted write, or like space reserved for one."""
+        """Return whether the damage looks like an interrupted write, or like space reserved for one."""
         return self._is_tail(damage) and (damage.kind is Kind.TRUNCATED or damage.is_blank)
 
     def _is_lost(self, damage: Damage) -> bool:

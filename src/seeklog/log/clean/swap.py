@@ -2,9 +2,11 @@
 
 The files get three names in turn; each step is durable before the next:
 
-    <base>.log.cleaned   being written; deleted after a crash. Also `.index .timeindex .seal` and, if needed,
-    `.txnindex`. <base>.log.swap      finished: it is now valid, and the segments that it replaces are not <base>.log
-    in place
+    <base>.log.cleaned   being written; deleted after a crash
+    <base>.log.swap      finished: it is valid, and the segments that it replaces are not
+    <base>.log           in place
+
+The side files `.index .timeindex .seal` and, if needed, `.txnindex` go through the same names.
 
 The rename of the last `.cleaned` to `.swap` is the commit. By Kafka's rule, which `recovery` follows, a `.swap` is
 valid unless there is a `.cleaned` with the same base or a lower one, so no `.cleaned` may be left over from before. The

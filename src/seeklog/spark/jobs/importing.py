@@ -1,4 +1,4 @@
-"""`load_into`: appends anything Spark reads to a topic, as `seeklog import` does.
+"""`load_into`: appends anything that Spark reads to a topic, as `seeklog pipeline import` does.
 
 One SQL expression gives each part of a record. Columns used by no expression go into the value as JSON. The data
 source writes: tasks stage finished batches, and one transaction appends them all.

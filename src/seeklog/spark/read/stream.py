@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-# A retry sees that a topic is gone. More deletions and creations could follow, but not for ever.
+# A retry sees that a topic is gone. More deletions and creations could follow, but not forever.
 _MAX_ATTEMPTS: Final = 3
 _Result = TypeVar("_Result")
 
