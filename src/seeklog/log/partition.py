@@ -190,8 +190,8 @@ class Partition:
             scanned={scanned.segment.base_offset: scanned.has_producers for scanned in surveyed.scanned},
         ):
             files.sync_directory(directory)
-        # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from before
-        # it. A writer that left a note had finished all its changes.
+        # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from
+        # before it. A writer that left a note had finished all its changes.
         was_killed = (
             own is not None
             and own.active is None
