@@ -101,7 +101,7 @@ def _records(bench: Bench) -> Iterator[Row]:
         peer_figure=one_thread,
         target=4,
     )
-    work = f"durable writer(), {IN_FLIGHT:,} futures in flight"
+    work = f"durable LogWriter, {IN_FLIGHT:,} futures in flight"
     yield Row(
         work=work,
         figure=rates["writer"],
