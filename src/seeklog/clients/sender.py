@@ -122,7 +122,7 @@ class Future:
         return self._delivery.offsets[self._index]
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(future)` when it is done: in the sender's thread, or at once if it is done already."""
+        """Call `callback(future)` when it is done: in the sender's thread, or immediately if it is done already."""
         self._delivery.observed.add(self._index)
         self._delivery.when_done(lambda: callback(self))
 
@@ -170,7 +170,7 @@ class Sender:
         self._ready = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
-        # In the order of their beginning, which is the order of their deadlines. Some are full and in `_full` as well.
+        # Ordered by the time they were begun, and so by deadline. Some are full and in `_full` as well.
         self._begun: deque[Gathering] = deque()
         self._full: deque[Gathering] = deque()
         self._outstanding: set[Gathering] = set()
@@ -357,7 +357,7 @@ class Sender:
 
 
 def _close_all() -> None:
-    """Write out at exit what was given to senders that nobody closed."""
+    """At exit, write the remaining records of senders that were not closed."""
     for sender in list(_open_senders):
         sender.close()
 

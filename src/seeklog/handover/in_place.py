@@ -47,7 +47,7 @@ LATEST_VERSION: Final = max(FEATURE_LEVELS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The broker that gets the store."""
+    """The broker that takes over the store."""
 
     kafka_version: str = LATEST_VERSION
     node_id: int = 1

@@ -42,7 +42,8 @@ Answer = TypeVar("Answer")
 
 # An open writer has its lock file and its active segment open, and with `flush="batch"` its watermark.
 FILES_PER_WRITER = 3
-# A segment open for reading has its log open; Python's memory maps of its three indexes keep one file each.
+# A segment open for reading has its log open, and the map of its key index keeps that file open. The two other indexes
+# are open while they are read.
 FILES_PER_SEGMENT = 4
 DROP_WAIT_S = 5.0
 

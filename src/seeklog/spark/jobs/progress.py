@@ -94,7 +94,7 @@ class Progress:
 
 
 def readable(size: int) -> str:
-    """Return an amount of bytes as people read it, such as 1.5 GB."""
+    """Return an amount of bytes in human-readable form, such as 1.5 GB."""
     for unit, factor in _UNITS:
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"

@@ -1,4 +1,4 @@
-"""`spark.read`: the reader of a batch. Spark plans it once per `load()`, and it then always reads the same offsets."""
+"""`spark.read`: the reader of a batch. Spark plans it once, at the first action: it always reads the same offsets."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The JSON is that of Spark's Kafka source plus two keys, which are not valid topi
 
     {"#ids": {"orders": "q7YJ…"}, "#began": {"orders": {"0": 40}}, "orders": {"0": 55}}
 
-`#ids`     the topic ids, by which a recreated topic is recognised however long it is.
+`#ids`     the topic ids, which reveal a recreated topic even if its log has grown past the position.
 `#began`   the start of a query's first batch, only in the end position of that batch. When Spark repeats the batch
            after a crash, it asks for the start again, and `latest` or `-10 minutes` would then be another offset.
 
