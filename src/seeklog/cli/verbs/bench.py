@@ -72,8 +72,8 @@ COLUMNS = (
 def bench(terminal: Terminal, where: str | None, records: int) -> None:
     """Measure the rates of appends, scans and seeks on this machine, with p50 and p99 latencies, in a few seconds.
 
-    Uses a temporary directory, inside DIR if given, to measure the disk of DIR. The result is compared with that of the
-    last run. Other load on the machine distorts it.
+    Uses a temporary directory, inside DIR if given, to measure the disk of DIR. The result is compared with the last
+    run's. Other load on the machine distorts it.
     """
     before = _read_last_run(records=records)
     started = perf_counter()

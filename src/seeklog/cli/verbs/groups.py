@@ -121,7 +121,7 @@ def _describe_idle(store: Store, group: str) -> GroupDescription:
 @options.optional_group
 @options.rows
 def lag(terminal: Terminal, directory: str, group: str | None) -> None:
-    """Show the lag of a group, or of all groups: the offsets between its committed offset and the end.
+    """Show the lag of a group, or of all groups: the number of offsets from its committed offset to the end.
 
     A partition without a committed offset counts from its start, if a member reads it.
     """

@@ -66,7 +66,7 @@ def retain(terminal: Terminal, directory: str, topic: str | None, consent: Conse
     """Delete the segments of a topic, or of all topics, that exceed retention.ms or retention.bytes.
 
     Shows the segments, and asks. Only whole segments are deleted, including the last one if all its records are too
-    old. A process that has the store open does this itself every five minutes; the command is for stores that no
+    old. A process that has the store open for writing does this every five minutes; the command is for stores that no
     process has open.
     """
     if topic is not None:
@@ -185,7 +185,7 @@ def compact(terminal: Terminal, directory: str, topic: str | None, buffer_bytes:
 
     Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much was
     not compacted yet, and whether compaction is due by min.cleanable.dirty.ratio. A process that has the store open
-    compacts it by itself.
+    for writing compacts it automatically.
     """
     with open_to_plan(directory) as store:
         if topic is not None:

@@ -76,8 +76,8 @@ def pipeline(
     import     append the rows of --from to a topic
     payments   the example pipeline; writes tables and plots to -o TARGET
 
-    Requires Java 17 and pip install "seeklog[spark]", and takes some seconds to start. The commands verify, reindex,
-    compact and archive do the same on one core, without Spark.
+    Requires Java 17 or newer and pip install "seeklog[spark]", and takes some seconds to start. The commands verify,
+    reindex, compact and archive do the same on one core, without Spark.
     """
     from seeklog.cli import spark_jobs
 

@@ -43,8 +43,8 @@ def repair(
     copy of the files, restore that instead: a repair gives up the damaged records, and readers skip their offsets. The
     damaged bytes are kept next to the log in .damaged files, and seeklog-losses lists the lost offsets.
 
-    Nothing is guessed: a batch with a damaged header is quarantined whole. A segment that consists of intact batches
-    but differs from the one that was sealed is left unchanged.
+    Nothing is guessed: a batch with a damaged header is quarantined whole. If a segment consists of intact batches but
+    differs from its seal, its log is kept, and it gets new indexes and a new seal.
     """
     targets = find_targets(directory)
     plans = [(target, _plan(target, from_torn=from_torn)) for target in targets]

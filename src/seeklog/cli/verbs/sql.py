@@ -34,7 +34,7 @@ def sql(terminal: Terminal, directory: str, query: str, topics: tuple[str, ...],
     The columns are key, value, topic, partition, offset, timestamp, timestampType and headers. Key and value are
     BLOBs: text(value) is the text, field(value, '$.id') a field of the JSON. Put names that contain a dash or are
     keywords, such as "offset", in double quotes. Conditions on offset, partition and timestamp are pushed down, so
-    that other records are not read; -v shows which were. The query cannot write, and cannot open other files.
+    other records are not read; -v lists the ranges that were read. The query cannot write, and cannot open other files.
     """
     from seeklog.store.sql import import_duckdb, query_rows, shown
 

@@ -167,7 +167,7 @@ def config(
     """Show or change the configuration of a topic.
 
     Settings have Kafka's names. Other processes that write the topic see a change within two seconds. Adding
-    partitions moves some keys: their new records go to another partition than their old ones.
+    partitions moves some keys: their new records go to a different partition from their old ones.
     """
     changes = _changes(settings, unset)
     if changes or partitions is not None:

@@ -52,8 +52,8 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool) -> int | 
     DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition. Names after a
     store select topics or partitions in it. A file is checked together with the other files of its segment.
 
-    If anything is damaged, the exit code is 3. Each finding names the file and, if known, the byte, says what the
-    damage means and what to do next.
+    If anything is damaged, the exit code is 3. Each finding names the file and, if known, the byte, and says
+    what the damage means and what to do next.
     """
     targets = find_targets(directory)
     plans = [_plan(target) for target in targets]
