@@ -251,9 +251,9 @@ def test_deleting_topic_deletes_its_settings() -> None:
     cluster.apply(RemoveTopic(topic_id=ID))
     cluster.apply(TopicRecord(name="t", topic_id=OTHER_ID))
     assert cluster.topics["t"].config == {}
-    with pytest.raises(CorruptionError, match="did not create"):
+    with pytest.raises(CorruptionError, match="does not create"):
         cluster.apply(PartitionChange(partition=0, topic_id=OTHER_ID, leader=1))
-    with pytest.raises(CorruptionError, match="did not create"):
+    with pytest.raises(CorruptionError, match="does not create"):
         cluster.apply(PartitionChange(partition=0, topic_id=ID, leader=1))
 
 

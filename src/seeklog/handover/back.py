@@ -53,7 +53,7 @@ class BackPlan:
     changed: tuple[TopicPartition, ...]
     """Partitions to open and close, so that their checkpoints are current."""
     has_metadata: bool
-    """Whether the directory has the cluster's metadata, which hold its settings."""
+    """Whether the directory has the cluster's metadata, which holds its settings."""
 
 
 def plan_back(store: LocalStore) -> BackPlan:
@@ -132,7 +132,7 @@ class _Comparison:
         """Return the topic's new entry in the catalog, or None if it was deleted."""
         found = self._found.get(name)
         if topic.change is not None or name == CLUSTER_METADATA.topic:
-            return topic  # the next open finishes the change; the cluster's metadata are not a topic of the store
+            return topic  # the next open finishes the change; the cluster's metadata is not a topic of the store
         if found is None and self._cluster is None:
             detail = "its directories are missing, and it is unknown whether it was deleted; it stays in the catalog"
             self._steps.append(Step("missing topic", name, detail=detail))

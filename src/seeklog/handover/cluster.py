@@ -79,14 +79,14 @@ class Cluster:
         for topic in self.topics.values():
             if topic.topic_id == topic_id:
                 return topic
-        raise CorruptionError(f"the cluster's metadata refer to topic {topic_id}, which they did not create")
+        raise CorruptionError(f"the cluster's metadata refers to topic {topic_id}, but does not create it")
 
     def _change(self, record: PartitionChange) -> None:
         partition = self._by_id(record.topic_id).partitions.get(record.partition)
         if partition is None:
             raise CorruptionError(
-                f"the cluster's metadata change partition {record.partition} of topic {record.topic_id}, which they "
-                "did not create"
+                f"the cluster's metadata changes partition {record.partition} of topic {record.topic_id}, but does not "
+                "create it"
             )
         if record.replicas is not None:
             partition.replicas = record.replicas
