@@ -155,7 +155,7 @@ def test_missing_files_of_manifest_are_refused_or_copied_again(store: Store, tmp
         store.archive(archive)
     assert snapshot(archive) == before
     with seeklog.open(archive, read_only=True) as cold:
-        with pytest.raises(LostRecords, match="is gone"):
+        with pytest.raises(LostRecords, match="is missing"):
             list(cold.log("orders", 0).scan())
         with pytest.raises(LostRecords, match="ends after"):
             list(cold.log("orders", 0).scan(segment_bases(store.path / "orders-0")[1]))

@@ -308,7 +308,7 @@ def test_missing_and_short_objects_are_reported_as_lost(memory: str, directory: 
     with seeklog.open(url) as store:
         log = store.log("orders", 0)
         system.rm_file(second)
-        with pytest.raises(LostRecords, match="is gone"):
+        with pytest.raises(LostRecords, match="is missing"):
             list(log.scan(2_000, 4_000))
         with pytest.raises(OffsetOutOfRange):
             log.read(RECORDS + 1)

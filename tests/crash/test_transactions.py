@@ -333,7 +333,7 @@ def names_one_partition_only() -> Mutation:
 
 
 def appends_a_part_without_looking_what_is_there() -> Mutation:
-    return replaced(storage_transaction, "_found", lambda _: lambda partition, part: {})
+    return replaced(storage_transaction, "_candidates", lambda _: lambda partition, part: {})
 
 
 def looks_at_offsets_alone() -> Mutation:

@@ -173,7 +173,7 @@ def test_file_missing_at_every_try_is_reported_as_lost(tmp_path: Path, way: str,
     files = FailingFiles("open", f"{0:020d}.log", error=errno.ENOENT)
     with open_reader(tmp_path, files=files, **SETTINGS) as log:
         files.fails = True
-        with pytest.raises(LostRecords, match="is gone"):
+        with pytest.raises(LostRecords, match="is missing"):
             WAYS[way](log)
 
 
@@ -191,7 +191,7 @@ def test_vanished_middle_segment_is_reported_as_lost(log: Log, tmp_path: Path, w
     log.seek(RECORDS - 1)
     log.seek(0)
     (tmp_path / f"{3:020d}.log").unlink()
-    with pytest.raises(LostRecords, match="is gone"):
+    with pytest.raises(LostRecords, match="is missing"):
         WAYS_FROM[way](log, 4)
 
 

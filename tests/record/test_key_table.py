@@ -168,7 +168,7 @@ def test_damage_is_reported_with_its_position() -> None:
     ("blocks", "count"), [(0, 0), (-1, 0), (2, 0), (1, -1), (1, 1), (2**62, 0), (1, 2**62), (2**58, 2**60)]
 )
 def test_entries_that_cannot_fit_are_refused(blocks: int, count: int) -> None:
-    with pytest.raises(UsageError, match="hold no"):
+    with pytest.raises(UsageError, match="cannot hold"):
         KeyEntries(bytes(12 + 32 + 11), head_size=12, blocks=blocks, count=count)
 
 
