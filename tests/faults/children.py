@@ -113,7 +113,7 @@ def append_and_report(
 
     On a full disk report it and retry at most three times; report a failed log and stop.
     """
-    patience = 3
+    retries_left = 3
     try:
         with Log(path, config=kill_config(flush), files=files) as log:
             report(f"open {log.log_end_offset}")
@@ -122,8 +122,8 @@ def append_and_report(
                     offset = log.append(value_at(log.log_end_offset))
                 except DiskFull:
                     report("DiskFull")
-                    patience -= 1
-                    if not patience:
+                    retries_left -= 1
+                    if not retries_left:
                         return
                 else:
                     report(f"{offset + 1}")

@@ -84,7 +84,7 @@ class LogVictim:
             if found == expected:
                 return Verdict("behind")
         shorter = expected.ended_at(found.log_end_offset)
-        if found.log_end_offset == expected.log_end_offset or _told(found) != _told(shorter):
+        if found.log_end_offset == expected.log_end_offset or _comparable(found) != _comparable(shorter):
             return Verdict("SILENT", difference(found, shorter))
         if found.log_end_offset < self.recovery_point:
             return Verdict("SILENT", f"ends at {found.log_end_offset}, below the recovery point {self.recovery_point}")
@@ -92,7 +92,7 @@ class LogVictim:
         return Verdict("SILENT", missing) if missing else Verdict("cut")
 
 
-def _told(answers: Answers) -> Answers:
+def _comparable(answers: Answers) -> Answers:
     """Remove the answers that a shorter log may have lost with its end; `ask` checks producers itself."""
     return replace(answers, leader_epoch=0, epoch_ends=(), producers=())
 

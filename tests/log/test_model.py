@@ -260,7 +260,7 @@ class LogMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ producers
 
-    def place_of(self, producer_id: int) -> ProducerSequence:
+    def sequence_of(self, producer_id: int) -> ProducerSequence:
         last = self.model.last_of(producer_id)
         return last.place.after(len(last.records)) if last is not None else new_place(producer_id)
 
@@ -274,7 +274,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(producer_id=producer_ids, count=st.integers(1, 3), raw=st.booleans(), bump=st.booleans())
     def append_as_a_producer(self, producer_id: int, count: int, raw: bool, bump: bool) -> None:
-        place = self.place_of(producer_id)
+        place = self.sequence_of(producer_id)
         if bump:
             place = ProducerSequence(producer_id=producer_id, epoch=place.epoch + 1)
         batch = [Record(b"%d" % number, timestamp_ms=START_MS) for number in range(count)]
@@ -296,7 +296,7 @@ class LogMachine(RuleBasedStateMachine):
     def leave_a_gap(self, producer_id: int, ahead: int) -> None:
         if self.model.last_of(producer_id) is not None:
             with pytest.raises(OutOfOrderSequence):
-                self.append_numbered(self.place_of(producer_id).after(ahead), [Record(b"late")], raw=False)
+                self.append_numbered(self.sequence_of(producer_id).after(ahead), [Record(b"late")], raw=False)
 
     @rule(producer_id=producer_ids)
     def come_back_from_the_dead(self, producer_id: int) -> None:

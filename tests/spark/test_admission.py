@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from log.workbench import FakeClock
 from seeklog import TopicPartition as At
-from seeklog.spark.read.admission import MAX_IDLE_S, Pace, Patience, shares, shorter, within
+from seeklog.spark.read.admission import MAX_IDLE_S, Pace, TriggerDelay, shares, shorter, within
 from seeklog.spark.read.offsets import Range
 from spark.streams import Driven, span
 from spark.workbench import append, everything, make_store, numbered
@@ -88,45 +88,45 @@ def test_shorter_of_two_limits_applies_to_each_partition() -> None:
 
 
 def test_the_first_batch_does_not_wait() -> None:
-    assert Patience(100, delay_ms=MINUTE_MS, clock=FakeClock()).is_over(1)
+    assert TriggerDelay(100, delay_ms=MINUTE_MS, clock=FakeClock()).is_over(1)
 
 
 def test_a_small_backlog_waits_until_it_is_large_enough() -> None:
-    patience = Patience(100, delay_ms=MINUTE_MS, clock=FakeClock())
-    patience.is_over(0)
-    assert [patience.is_over(count) for count in (0, 1, 99, 100, 99)] == [False, False, False, True, False]
+    delay = TriggerDelay(100, delay_ms=MINUTE_MS, clock=FakeClock())
+    delay.is_over(0)
+    assert [delay.is_over(count) for count in (0, 1, 99, 100, 99)] == [False, False, False, True, False]
 
 
 def test_a_small_backlog_waits_no_longer_than_the_delay() -> None:
     clock = FakeClock()
-    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
-    patience.is_over(0)
+    delay = TriggerDelay(100, delay_ms=MINUTE_MS, clock=clock)
+    delay.is_over(0)
     clock.advance(MINUTE_MS - 1)
-    assert not patience.is_over(99)
+    assert not delay.is_over(99)
     clock.advance(1)
-    assert patience.is_over(1)
-    assert not patience.is_over(99), "the delay counts from the last batch"
+    assert delay.is_over(1)
+    assert not delay.is_over(99), "the delay counts from the last batch"
 
 
 def test_full_batch_restarts_delay() -> None:
     clock = FakeClock()
-    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
-    patience.is_over(0)
+    delay = TriggerDelay(100, delay_ms=MINUTE_MS, clock=clock)
+    delay.is_over(0)
     clock.advance(MINUTE_MS - 1)
-    assert patience.is_over(100)
+    assert delay.is_over(100)
     clock.advance(MINUTE_MS - 1)
-    assert not patience.is_over(1)
+    assert not delay.is_over(1)
 
 
 def test_jump_of_wall_clock_does_not_change_wait() -> None:
     clock = FakeClock()
-    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
-    patience.is_over(0)
+    delay = TriggerDelay(100, delay_ms=MINUTE_MS, clock=clock)
+    delay.is_over(0)
     clock.jump_to(clock.now_ms() + 10 * MINUTE_MS)
-    assert not patience.is_over(1)
+    assert not delay.is_over(1)
     clock.jump_to(0)
     clock.advance(MINUTE_MS)
-    assert patience.is_over(1)
+    assert delay.is_over(1)
 
 
 # ---------------------------------------------------------------- how often an idle stream looks

@@ -41,7 +41,7 @@ def shorter(first: Sequence[Range], second: Sequence[Range]) -> list[Range]:
     return [min(pair, key=lambda part: part.stop) for pair in zip(first, second, strict=True)]
 
 
-class Patience:
+class TriggerDelay:
     """Delays a batch until its backlog is large enough, or a time has passed. The first batch is not delayed."""
 
     def __init__(self, minimum: int, *, delay_ms: int, clock: Clock) -> None:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from seeklog.clock import Clock, SystemClock
 from seeklog.errors import GroupInUse, NotALog, SeeklogError, TopicNotFound
 from seeklog.names import TopicPartition
-from seeklog.spark.read.admission import Pace, Patience, shorter, within
+from seeklog.spark.read.admission import Pace, TriggerDelay, shorter, within
 from seeklog.spark.read.offsets import (
     Bounds,
     Range,
@@ -95,9 +95,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if group_id is None else _ProgressGroup(self._options.path, group_id)
 
     @cached_property
-    def _patience(self) -> Patience:
+    def _trigger_delay(self) -> TriggerDelay:
         options = self._options
-        return Patience(options.min_offsets_per_trigger or 0, delay_ms=options.max_trigger_delay_ms, clock=self._clock)
+        return TriggerDelay(
+            options.min_offsets_per_trigger or 0, delay_ms=options.max_trigger_delay_ms, clock=self._clock
+        )
 
     # ------------------------------------------------------------ called by Spark
 
@@ -227,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A query with the trigger AvailableNow would end before a small backlog was read.
         if self._options.min_offsets_per_trigger is None or self._pinned is not None:
             return False
-        return not self._patience.is_over(sum(part.length for part in backlog))
+        return not self._trigger_delay.is_over(sum(part.length for part in backlog))
 
     def _limited(self, backlog: list[Range]) -> list[Range]:
         max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
