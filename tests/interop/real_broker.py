@@ -15,10 +15,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 180.0
+READY_TIMEOUT_S: Final = 60.0
 CLUSTER_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"  # any 16 bytes in base64url
 
 # Small and fast: one replica, few partitions of internal topics, indexes preallocated at a few kilobytes, and a cleaner
@@ -183,3 +184,15 @@ def _free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise AssertionError("every port to listen on is taken")
+
+
+def retry_until_ready(ask: Callable[[], Any]) -> Any:
+    """Call `ask` again while it raises: a broker that has just started may lack leaders and groups."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -635,6 +635,42 @@ def test_topic_recreated_under_an_open_store_is_the_new_one(root: Path) -> None:
         assert rows_of(store.log("orders", 0).scan()) == new.rows
 
 
+class RecreatingFiles(QuickFiles):
+    """The disk of a broker that deletes a topic just before it is opened, and creates it again just after."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_next = False
+        self.recreated: BrokerPartition | None = None
+
+    def list(self, directory: str) -> list[str]:
+        if directory != str(self.root / PLACE) or not self.is_next:
+            return super().list(directory)
+        self.is_next = False
+        delete_topic(self.root, "orders")
+        try:
+            return super().list(directory)
+        finally:
+            self.recreated = BrokerPartition.create(self.root / PLACE)
+            name_topic(self.recreated, "y" * 22)
+            self.recreated.append((2,))
+
+
+def name_topic(made: BrokerPartition, topic_id: str) -> None:
+    (made.directory / names.PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {topic_id}")
+
+
+def test_topic_recreated_while_it_is_opened_is_the_new_one(root: Path) -> None:
+    name_topic(make_partition(root), "x" * 22)
+    files = RecreatingFiles(root)
+    with open_store(root, read_only=True, files=files) as store:
+        assert store.topics() == ["orders"]
+        files.is_next = True
+        rows = rows_of(store.log("orders", 0).scan())
+    assert files.recreated is not None
+    assert rows == files.recreated.rows
+
+
 @pytest.mark.parametrize("kind", ["stray", "future"])
 @pytest.mark.parametrize("read_only", [True, False], ids=["reading", "writing"])
 def test_stray_directory_of_a_broker_is_not_a_topic(root: Path, kind: str, read_only: bool) -> None:

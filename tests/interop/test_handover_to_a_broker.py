@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 import seeklog
 from interop.kafka_jars import VERSIONS, Jars, jars_or_skip
-from interop.real_broker import RealBroker
+from interop.real_broker import RealBroker, retry_until_ready
 from seeklog.cli.app import run
 from seeklog.files import OsFiles
 from seeklog.handover.cluster import read_cluster
@@ -110,18 +110,6 @@ def offsets_in(root: Path, group: str) -> dict[str, int]:
         return {str(place): offset for place, offset in store.describe_group(group).offsets.items()}
 
 
-def patiently(ask: Any) -> Any:
-    """Retry until a new broker has leaders and has loaded its groups."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            return ask()
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-
-
 def rows_of(broker: RealBroker, places: list[str]) -> Rows:
     """Read partitions from their log start offsets."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "tests", "log_level": 0, "enable.auto.commit": False}
@@ -131,7 +119,9 @@ def rows_of(broker: RealBroker, places: list[str]) -> Rows:
         for place in places:
             topic, _, number = place.rpartition("-")
             partition = TopicPartition(topic, int(number))
-            low, high = patiently(lambda partition=partition: consumer.get_watermark_offsets(partition, TIMEOUT_S))
+            low, high = retry_until_ready(
+                lambda partition=partition: consumer.get_watermark_offsets(partition, TIMEOUT_S)
+            )
             consumer.assign([TopicPartition(topic, int(number), low)])
             rows[place] = []
             while low < high:
@@ -148,7 +138,7 @@ def rows_of(broker: RealBroker, places: list[str]) -> Rows:
 def group_offsets(broker: RealBroker, group: str) -> dict[str, int]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     asked = [ConsumerGroupTopicPartitions(group)]
-    found = patiently(lambda: admin.list_consumer_group_offsets(asked)[group].result(TIMEOUT_S))
+    found = retry_until_ready(lambda: admin.list_consumer_group_offsets(asked)[group].result(TIMEOUT_S))
     return {f"{each.topic}-{each.partition}": each.offset for each in found.topic_partitions}
 
 
@@ -276,7 +266,7 @@ def change_in_the_broker(broker: RealBroker) -> None:
     again = [NewTopic("many", 1, 1), NewTopic("made-there", 2, 1, config={"cleanup.policy": "compact"})]
     wait(admin.create_topics(again))
     wait(admin.create_partitions([NewPartitions("empty", 2)]))
-    patiently(lambda: wait(admin.delete_records([TopicPartition("trimmed", 0, 100)])))
+    retry_until_ready(lambda: wait(admin.delete_records([TopicPartition("trimmed", 0, 100)])))
     entry = ConfigEntry("retention.ms", "86400000000", incremental_operation=AlterConfigOpType.SET)
     wait(
         admin.incremental_alter_configs(

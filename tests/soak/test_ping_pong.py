@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 
 from interop.kafka_jars import VERSIONS, jars_or_skip
 from interop.make_broker_golden import TIMEOUT_S, config, consumer, wait_until
-from interop.real_broker import RealBroker
+from interop.real_broker import RealBroker, retry_until_ready
 from interop.verbs import alarms, run_seeklog
 from soak.history import COMPACTED, GROUP, KEPT, PLACES, TRIMMED, History, Seen
 from soak.ledger import T, WrongAnswer, encode_value, key_of
@@ -64,7 +64,10 @@ class Game:
         places = {TopicPartition(*split(place)): place for place in PLACES}
         found: dict[str, list[Seen]] = {place: [] for place in PLACES}
         with consumer(self.broker, enable_partition_eof=True, check_crcs=True) as reader:
-            marks = {name: reader.get_watermark_offsets(place, TIMEOUT_S) for place, name in places.items()}
+            marks = {
+                name: retry_until_ready(lambda place=place: reader.get_watermark_offsets(place, TIMEOUT_S))
+                for place, name in places.items()
+            }
             reader.assign([TopicPartition(*split(place), OFFSET_BEGINNING) for place in PLACES])
             reading = set(PLACES)
             while reading:
@@ -82,8 +85,9 @@ class Game:
             start, end = marks[place]
             self.history.check(place, found[place], start=start, end=end)
         admin = AdminClient(config(self.broker))
-        (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-        offsets = {f"{at.topic}-{at.partition}": at.offset for at in answer.result(TIMEOUT_S).topic_partitions or ()}
+        asked = [ConsumerGroupTopicPartitions(GROUP)]
+        answer = retry_until_ready(lambda: admin.list_consumer_group_offsets(asked)[GROUP].result(TIMEOUT_S))
+        offsets = {f"{at.topic}-{at.partition}": at.offset for at in answer.topic_partitions or ()}
         if offsets != self.history.groups:
             raise WrongAnswer(f"the broker's group has committed {offsets}, not {self.history.groups}")
 

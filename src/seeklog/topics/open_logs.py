@@ -33,6 +33,7 @@ from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, is_same
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
+from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import partition_path
 from seeklog.topics.topics import Topics
 
@@ -442,15 +443,21 @@ class OpenLogs:
             )
 
     def _open_to_read(self, partition: TopicPartition) -> LogReader:
-        path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
-        with self._naming_deleted(partition):
-            return LogReader(
-                path,
-                config=config,
-                clock=self._clock,
-                files=self._files,
-                host=self._host_of(partition, maintenance=None),
-            )
+        topic = self._topics.check(partition)
+        try:
+            with self._naming_deleted(partition):
+                return LogReader(
+                    self._path_of(partition),
+                    config=self._topics.config_of(topic),
+                    clock=self._clock,
+                    files=self._files,
+                    host=self._host_of(partition, maintenance=None),
+                )
+        except NotALog:
+            # A broker may have deleted the topic and created another one since the look at the catalog.
+            if not are_different(self._topics.check(partition).topic_id, topic.topic_id):
+                raise
+        return self._open_to_read(partition)
 
     def _path_of(self, partition: TopicPartition) -> str:
         path = partition_path(self._root, partition)
