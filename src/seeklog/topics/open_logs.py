@@ -28,8 +28,8 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked, translate
-from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, is_same_topic, take_snapshot
+from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate
+from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -156,6 +156,20 @@ class OpenLogs:
             return
         except SeeklogError as error:
             logger.warning("%s: the log was not closed cleanly and is not recovered: %s", partition, error)
+
+    def refresh_readers(self) -> None:
+        """Let readers that have files open notice which segments are gone, which frees the space of these.
+
+        An error is left to the next read. The bound on open segments bounds how many readers there are.
+        """
+        if isinstance(self._files, ReadOnlyFiles):
+            return  # nothing is deleted there
+        for shared in self._open_segments.logs():
+            entry = self._entries.get(shared.source) if isinstance(shared, Shared) and shared.source else None
+            reader = entry.reader if entry is not None else None
+            if reader is not None and not reader.is_closed:
+                with contextlib.suppress(SeeklogError):
+                    take_snapshot(reader)
 
     def topic_id(self, partition: TopicPartition) -> str:
         """Return the topic id of a partition's open log. The caller must be using the log."""
