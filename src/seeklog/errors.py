@@ -183,7 +183,7 @@ class LogClosed(SeeklogError):
 
 
 class LogFailed(SeeklogError):
-    """An earlier write or sync failed, and the log accepts no more appends. Reopen it to recover."""
+    """A write or a sync failed, or the lock or the directory is no longer in place. Reopen the log to recover."""
 
 
 class DiskFull(SeeklogError):

@@ -116,6 +116,10 @@ class FaultyFiles:
     def status_of(self, handle: int) -> FileStatus:
         return self.inner.status_of(handle)
 
+    def identity(self, path: str) -> tuple[int, int]:
+        self._check("identity", path)
+        return self.inner.identity(path)
+
     def rename(self, source: str, target: str) -> None:
         self._check("rename", target)
         self.inner.rename(source, target)

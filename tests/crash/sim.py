@@ -289,6 +289,9 @@ class SimFiles:
     def status_of(self, handle: int) -> FileStatus:
         return FileStatus(self.size(handle), (0, self._handle(handle).file.number))
 
+    def identity(self, path: str) -> tuple[int, int]:
+        return 0, self._inode(path).number
+
     def rename(self, source: str, target: str) -> None:
         directory, source_name = self._place(source)
         target_directory, target_name = self._place(target)

@@ -128,6 +128,9 @@ class RealDisk:
     def status_of(self, handle: int) -> FileStatus:
         return self._files.status_of(self._real(handle))
 
+    def identity(self, path: str) -> tuple[int, int]:
+        return self._files.identity(self._at(path))
+
     def rename(self, source: str, target: str) -> None:
         names = os.path.basename(source), os.path.basename(target)
         renaming = Rename(None, *names, None)  # type: ignore[arg-type]  # only its names are looked at

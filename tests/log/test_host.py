@@ -120,6 +120,17 @@ def test_closing_log_releases_only_its_own_segments() -> None:
     assert [segment.releases for segment in segments] == [1, 0, 1]
 
 
+def test_bound_keeps_no_segment_alive() -> None:
+    bound = OpenSegments(1)
+    gone, kept = HeldSegment(None), HeldSegment(None)
+    bound.opened(gone)
+    del gone
+    bound.opened(kept)
+
+    assert kept.releases == 0
+    assert len(bound._open) == 1
+
+
 def open_files(directory: Path) -> int:
     links = (os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
     return sum(link.startswith(str(directory)) for link in links)

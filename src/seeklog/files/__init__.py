@@ -13,6 +13,7 @@ from seeklog.files.durable import (
     sync_ancestors,
     write_parts,
 )
+from seeklog.files.held import Displaced, HeldFiles
 from seeklog.files.local import (
     Buffer,
     Files,
@@ -30,9 +31,11 @@ from seeklog.files.translation import is_full, translate, translated
 __all__ = [
     "SHORT_WAIT_S",
     "Buffer",
+    "Displaced",
     "FileStatus",
     "Files",
     "Handle",
+    "HeldFiles",
     "Kind",
     "Lock",
     "OsFiles",

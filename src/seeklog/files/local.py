@@ -104,6 +104,10 @@ class Files(Protocol):
         """Return the size and identity of an open file."""
         ...
 
+    def identity(self, path: str) -> tuple[int, int]:
+        """Return the device and inode of the file or directory at a path; a link is not followed."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Rename `source` to `target`, replacing an existing file."""
         ...
@@ -248,6 +252,10 @@ class OsFiles:
     def status_of(self, handle: int) -> FileStatus:
         status = os.fstat(handle)
         return FileStatus(status.st_size, (status.st_dev, status.st_ino))
+
+    def identity(self, path: str) -> tuple[int, int]:
+        status = os.lstat(path)
+        return status.st_dev, status.st_ino
 
     def rename(self, source: str, target: str) -> None:
         with _directory_of(source) as (from_directory, name), _directory_of(target) as (to_directory, new_name):
@@ -409,6 +417,9 @@ class ReadOnlyFiles:
 
     def rename(self, source: str, target: str) -> None:
         self.refuse(source)
+
+    def identity(self, path: str) -> tuple[int, int]:
+        self.refuse(path)
 
     def remove(self, path: str) -> None:
         self.refuse(path)

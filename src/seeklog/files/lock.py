@@ -31,12 +31,12 @@ class Lock:
     returns what the last holder left. A holder that crashes leaves no note.
     """
 
-    __slots__ = ("__weakref__", "_files", "_owner", "_path", "left", "number", "token")
+    __slots__ = ("__weakref__", "_files", "_owner", "left", "number", "path", "token")
 
     def __init__(self, files: Files, number: int, *, path: str = "", owner: str = "", left: str = "") -> None:
         self._files = files
         self.number = number
-        self._path = path
+        self.path = path
         self._owner = owner
         self.token = ""
         """Identifies this holder in a note, because process ids are reused."""
@@ -59,9 +59,9 @@ class Lock:
         Raises `LogLocked` if another holder has it, and `FileNotFoundError` if the file was removed or replaced.
         """
         try:
-            self.left = self._files.lock(self.number, self._path, self._owner)
+            self.left = self._files.lock(self.number, self.path, self._owner)
         except BlockingIOError:
-            raise LogLocked(self._path, _owner_of(self._files, self._path)) from None
+            raise LogLocked(self.path, _owner_of(self._files, self.path)) from None
         return self.left
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
     with translated(f"{path} cannot be read"):
         ...
 
-A full disk becomes `DiskFull`, anything else `NotAccessible`. The message gives the fact, the operating system's
-reason, and what to do. The `OSError` stays the `__cause__`.
+A full disk becomes `DiskFull`, a directory that was exchanged under its holder `LogFailed`, anything else
+`NotAccessible`. The message gives the fact, the operating system's reason, and what to do. The `OSError` stays the
+`__cause__`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import errno
 from types import TracebackType
 
-from seeklog.errors import DiskFull, NotAccessible, SeeklogError
+from seeklog.errors import DiskFull, LogFailed, NotAccessible, SeeklogError
+from seeklog.files.held import Displaced
 
 # No space on the disk, or within the user's quota.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -30,6 +32,8 @@ def translate(error: OSError, fact: str, *, when_full: str = "", advice: str = "
     """
     if is_full(error):
         return DiskFull("; ".join(filter(None, (f"{fact}: the disk is full", when_full or advice))))
+    if isinstance(error, Displaced):
+        return LogFailed(f"{fact}: {error}; {error.ADVICE}")
     return NotAccessible("; ".join(filter(None, (f"{fact}: {error}", advice))))
 
 

@@ -14,10 +14,12 @@ closes the log leaves no note.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from seeklog import names
-from seeklog.files import Files
+from seeklog.files import Displaced, Files, HeldFiles
 from seeklog.log.directory import lock_directory, lock_out_broker_of
 
 
@@ -31,17 +33,21 @@ class Note(NamedTuple):
 class WriterLock:
     """Keeps other writers out of a partition. For a lone log it also keeps brokers out of the root directory."""
 
-    __slots__ = ("_broker_lock", "_lock", "is_given_back")
+    __slots__ = ("_broker_lock", "_lock", "files", "is_given_back")
 
-    def __init__(self, files: Files, directory: str, *, is_lone: bool) -> None:
-        self._broker_lock = lock_out_broker_of(files, directory) if is_lone else None
+    def __init__(
+        self, files: Files, directory: str, *, is_lone: bool, on_displaced: Callable[[Displaced], object]
+    ) -> None:
         self.is_given_back = False
         """Whether another process may write the log, until it is borrowed again."""
-        try:
+        with contextlib.ExitStack() as held:
+            self._broker_lock = lock_out_broker_of(files, directory) if is_lone else None
+            held.callback(self._let_broker_in)
             self._lock = lock_directory(files, directory)
-        except BaseException:
-            self._let_broker_in()
-            raise
+            held.callback(self._lock.close)
+            self.files = HeldFiles(files, directory, lock=self._lock, on_displaced=on_displaced)
+            """The files of the log. They change nothing once another directory or lock file is in place of its own."""
+            held.pop_all()
 
     def give_back(self, *, base_offset: int, size: int) -> None:
         """Release the lock, and leave a note of the last segment for the next holder.

@@ -32,17 +32,25 @@ class Encoder:
 
     def check_keys(self, records: Sequence[Record]) -> None:
         """Raise `InvalidRecord` if the log is compacted and a record has no key."""
-        if self.needs_keys and any(isinstance(record, Record) and record.key is None for record in records):
-            raise self.missing_key()
+        if self.needs_keys:
+            for record in records:
+                if isinstance(record, Record) and record.key is None:
+                    raise self.missing_key()
 
     def missing_key(self) -> InvalidRecord:
         return InvalidRecord(f"{self._directory} is compacted: a record needs a key; nothing was written")
 
     def encode(
-        self, records: list[Record], *, base_offset: int, leader_epoch: int, producer: ProducerSequence | None
+        self,
+        records: list[Record],
+        *,
+        now_ms: int,
+        base_offset: int,
+        leader_epoch: int,
+        producer: ProducerSequence | None,
     ) -> bytes:
         fields = _NO_PRODUCER if producer is None else producer.fields
-        return encode.encode_records(records, self._now_ms(), base_offset, leader_epoch, self.attributes, fields)
+        return encode.encode_records(records, now_ms, base_offset, leader_epoch, self.attributes, fields)
 
     def check_readable(self, records: list[Record]) -> None:
         """Raise `RecordTooLarge` for a batch that is small enough compressed, but too large for any reader."""

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 from seeklog.errors import DiskFull, LogClosed, LogFailed, SeeklogError
-from seeklog.files import is_full
+from seeklog.files import Displaced, is_full
 
 
 class Gate:
     """Refuses every append once the log is closed, or a write or a sync failed. Any thread may call any method."""
 
-    __slots__ = ("_arrived", "_directory", "refusal", "waiting")
+    __slots__ = ("_arrived", "_directory", "has_failed", "refusal", "waiting")
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -20,6 +20,8 @@ class Gate:
         self.waiting = 0
         self.refusal: SeeklogError | None = None
         """What an append raises; None while the log accepts appends."""
+        self.has_failed = False
+        """Whether a write or a sync failed. It stays true after the log is closed."""
 
     @property
     def is_closed(self) -> bool:
@@ -34,9 +36,11 @@ class Gate:
 
     def fail(self, action: str, error: OSError) -> LogFailed:
         """Refuse every append, because the bytes on disk are unknown. Return the error to raise."""
-        failure = LogFailed(f"{self._directory}: {action} failed ({error}); reopen the log to recover")
+        advice = error.ADVICE if isinstance(error, Displaced) else "reopen the log to recover"
+        failure = LogFailed(f"{self._directory}: {action} failed ({error}); {advice}")
         failure.__cause__ = error
         self.refusal = failure
+        self.has_failed = True
         self.wake()
         return failure
 

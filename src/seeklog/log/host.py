@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,26 +35,50 @@ MAX_INDEX_BYTES: Final = 128 << 20
 
 
 class OpenSegments:
-    """A bound on how many segments of a log, or of all logs in a store, are open for reading."""
+    """A bound on how many segments of a log, or of all logs in a store, are open for reading.
+
+    It keeps no segment alive. A segment that left its log closes its files once the last scan that reads it has ended.
+    """
 
     def __init__(self, max_segments: int) -> None:
         self._max_segments = max_segments
-        self._open: OrderedDict[int, OpenSegment] = OrderedDict()
+        self._open: OrderedDict[weakref.ref[OpenSegment], None] = OrderedDict()
         self._lock = threading.Lock()
 
     def opened(self, segment: OpenSegment) -> None:
         """Note that a segment opened a file or an index. Beyond the bound, the segment opened first is released."""
         with self._lock:
-            self._open[id(segment)] = segment
-            while len(self._open) > self._max_segments or (
-                len(self._open) > 1 and sum(held.index_bytes for held in self._open.values()) > MAX_INDEX_BYTES
-            ):
-                self._open.popitem(last=False)[1].release()
+            self._open[weakref.ref(segment)] = None
+            held = self._held()
+            index_bytes = sum(each.index_bytes for each in held)
+            while len(held) > self._max_segments or (len(held) > 1 and index_bytes > MAX_INDEX_BYTES):
+                first = held.pop(0)
+                index_bytes -= first.index_bytes
+                del self._open[weakref.ref(first)]
+                first.release()
+
+    def logs(self) -> set[object]:
+        """Return what the open segments of each log share."""
+        with self._lock:
+            return {segment.shared for segment in self._held()}
 
     def forget(self, shared: object) -> None:
         with self._lock:
-            for key in [key for key, segment in self._open.items() if segment.shared is shared]:
-                self._open.pop(key).release()
+            for segment in self._held():
+                if segment.shared is shared:
+                    del self._open[weakref.ref(segment)]
+                    segment.release()
+
+    def _held(self) -> list[OpenSegment]:
+        """Return the segments that still exist, the one opened first in front, and forget the others."""
+        held = []
+        for reference in list(self._open):
+            segment = reference()
+            if segment is None:
+                del self._open[reference]
+            else:
+                held.append(segment)
+        return held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
@@ -56,6 +57,7 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "_background",
+        "_checked_at_ms",
         "_now_ms",
         "_syncs_each",
         "_syncs_later",
@@ -100,7 +102,6 @@ class Partition:
     ) -> None:
         self.directory = directory
         self.config = config
-        self.files = files
         self.clock = clock
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
@@ -113,7 +114,11 @@ class Partition:
         # A store creates the directories of its partitions itself: a missing one was deleted or lost.
         check_directory(files, directory, create=host is None)
         # A store keeps brokers out of the root itself, for all of its partitions.
-        self._writer_lock = WriterLock(files, directory, is_lone=host is None)
+        # A displaced log accepts no more appends, even if the caller can do without the change that it wanted to make.
+        fail = partial(self.gate.fail, "writing")
+        self._writer_lock = WriterLock(files, directory, is_lone=host is None, on_displaced=fail)
+        self.files = files = self._writer_lock.files
+        self._checked_at_ms = -1
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
@@ -136,6 +141,19 @@ class Partition:
         if maintenance is not None and (config.flush != "batch" or self.makes_key_indexes):
             self._background = maintenance.watch(self, config)
         _open_partitions.add(self)
+
+    def check_held(self) -> None:
+        """Raise unless the log accepts changes, and others find it at its path, with the lock that is held here."""
+        self.gate.check()
+        try:
+            self.files.check()
+        except OSError as error:
+            raise self.gate.fail("writing", error) from error
+
+    def _check_held_at(self, now_ms: int) -> None:
+        """Check as `check_held` does, before the first append in a millisecond: a check takes as long as an append."""
+        self._checked_at_ms = now_ms
+        self.check_held()
 
     # ------------------------------------------------------------ opening and closing
 
@@ -218,7 +236,8 @@ class Partition:
         """Make everything durable and let other processes write the log, until `borrow`."""
         with self.sync_lock:
             with self.lock:
-                self.gate.check()
+                if self.gate.refusal is not None:
+                    self.gate.check()
                 # No append may come between the sync and the note.
                 self.gate.close("was returned and may be written by another process; borrow it first")
             self._sync(checkpoints=False)
@@ -374,11 +393,12 @@ class Partition:
         with self.lock:
             if gate.refusal is not None:
                 gate.check()
+            now_ms = self._now_ms()
+            if now_ms != self._checked_at_ms:
+                self._check_held_at(now_ms)
             segment = self.unsealed.active
             offset = self.log_end_offset
-            batch = encode_one(
-                value, key, headers, timestamp_ms, self._now_ms(), offset, self.leader_epoch, encoder.attributes
-            )
+            batch = encode_one(value, key, headers, timestamp_ms, now_ms, offset, self.leader_epoch, encoder.attributes)
             if segment.state.must_roll_before(batch) or len(batch) > encoder.max_batch_bytes or offset == INT64_MAX:
                 segment = self._segment_for(batch, offset + 1)
             try:
@@ -407,16 +427,21 @@ class Partition:
             encoder.check_keys(records)
         if encoder.codec:
             # Compression is slow, so it runs outside the lock; the offset is stamped inside.
-            batch = encoder.encode(records, base_offset=0, leader_epoch=self.leader_epoch, producer=producer)
+            batch = encoder.encode(
+                records, now_ms=self._now_ms(), base_offset=0, leader_epoch=self.leader_epoch, producer=producer
+            )
             encoder.check_readable(records)
         with self.lock:
             if self.gate.refusal is not None:
                 self.gate.check()
+            now_ms = self._now_ms()
+            if now_ms != self._checked_at_ms:
+                self._check_held_at(now_ms)
             first, epoch = self.log_end_offset, self.leader_epoch
             if batch:
                 batch = encode.stamp(batch, first, epoch)
             else:
-                batch = encoder.encode(records, base_offset=first, leader_epoch=epoch, producer=producer)
+                batch = encoder.encode(records, now_ms=now_ms, base_offset=first, leader_epoch=epoch, producer=producer)
             offsets = range(first, first + len(records))
             if producer is None:
                 self._write(batch, offsets.stop)
@@ -451,6 +476,9 @@ class Partition:
         numbered = batch_header.has_producers(raw, len(raw))
         with self.lock:
             self.gate.check()
+            now_ms = self._now_ms()
+            if now_ms != self._checked_at_ms:
+                self._check_held_at(now_ms)
             offsets = range(self.log_end_offset, self.log_end_offset + span)
             batches = encode.stamp(raw, offsets.start, self.leader_epoch)
             if numbered:
@@ -597,6 +625,8 @@ class Partition:
             if end == self.recovery_point and not rolled and not has_new_names:
                 return end
             try:
+                # Records are promised only in the log that others find at this path.
+                self.files.check()
                 for segment in (*rolled, active):
                     segment.sync()
                 if snapshots:
@@ -655,6 +685,7 @@ class Partition:
                 )
             if offset <= self.high_watermark:
                 return
+            self.check_held()
             self.high_watermark = offset
             self.publisher.try_publish(offset)
         self.gate.wake()

@@ -14,7 +14,7 @@ from seeklog.log.segment import Segment
 
 
 class View:
-    __slots__ = ("bases", "segments")
+    __slots__ = ("__weakref__", "bases", "segments")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self.segments = tuple(segments)

@@ -93,6 +93,11 @@ class Log(LogReader):
         """Whether a write or a sync failed. A failed log must be reopened before it accepts appends."""
         return self._partition.is_over and not self._is_closed
 
+    @property
+    def has_ever_failed(self) -> bool:
+        """Whether a write or a sync failed, even if the log is closed by now. Its offsets may then be wrong."""
+        return self._partition.gate.has_failed
+
     # ------------------------------------------------------------ appending
 
     def append(

@@ -27,7 +27,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import ReadOnlyFiles, local_path, translated
+from seeklog.files import HeldFiles, ReadOnlyFiles, local_path, translated
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance, take_snapshot
@@ -65,20 +65,25 @@ class Store:
         self._read_only = read_only
         self._is_closed = False
         self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
-        self._topics = Topics(root, files=files, clock=clock, defaults=config, read_only=read_only)
+        # Whatever changes the store, but for its logs: nothing more if the path comes to lead to another directory.
+        held = None if read_only else HeldFiles(files, root)
+        self._held_files = held or files
+        self._topics = Topics(root, files=self._held_files, clock=clock, defaults=config, read_only=read_only)
         self._syncs = Maintenance(clock) if background else None
         self._table = OpenLogs(
             self._topics,
             files=files,
             clock=clock,
-            read_only=read_only,
+            check_root=held.check if held is not None else None,
             max_open_files=max_open_files,
             maintenance=self._syncs,
         )
-        self._groups = Groups(self._topics, self._table, files=files, clock=clock, read_only=read_only)
+        self._groups = Groups(self._topics, self._table, files=self._held_files, clock=clock, read_only=read_only)
         self._topics.forget = self._groups.forget_topic
-        self._transactions = Transactions(self._topics, self._table, files=files, clock=clock, read_only=read_only)
-        self._producer_ids = ProducerIds(root, files=files, clock=clock)
+        self._transactions = Transactions(
+            self._topics, self._table, files=self._held_files, clock=clock, read_only=read_only
+        )
+        self._producer_ids = ProducerIds(root, files=self._held_files, clock=clock)
         if not read_only:
             self._topics.finish_deletes()
             self._transactions.finish_open()
@@ -306,7 +311,7 @@ class Store:
             self._table,
             self._groups,
             owner=self,
-            files=self._files,
+            files=self._held_files,
             clock=self._clock,
             subscribed=topics,
             group=group,

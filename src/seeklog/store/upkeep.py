@@ -17,7 +17,7 @@ logger = logging.getLogger("seeklog")
 # Kafka's intervals: retention every five minutes, checkpoints every minute.
 RETENTION_CHECK_S = 300.0
 CHECKPOINT_S = 60.0
-# Changes that another process makes to the topics are seen within this time.
+# Changes that another process makes are seen within this time: to the topics, and by deleting segments.
 REFRESH_S = 1.0
 # Internal topics that only a broker writes.
 _BROKERS_OWN = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
@@ -44,11 +44,12 @@ class Upkeep:
         return [topic for topic in self._topics.all() if topic.name not in _BROKERS_OWN]
 
     def refresh(self) -> None:
-        """Read changes that other processes made to the topics."""
+        """Read changes that other processes made to the topics, and release the files of deleted segments."""
         self._topics.refresh()
         if self._topics.version != self._seen_version:
             self._seen_version = self._topics.version
             self._table.drop_changed()
+        self._table.refresh_readers()
 
     def roll_and_retain(self) -> int:
         """Roll, retain, compact and index what is due in every partition. Return the number of segments deleted.

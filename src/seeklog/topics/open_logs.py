@@ -28,8 +28,8 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked, translate
-from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, is_same_topic, take_snapshot
+from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
+from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -100,15 +100,17 @@ class OpenLogs:
         *,
         files: Files,
         clock: Clock,
-        read_only: bool,
+        check_root: Callable[[], None] | None,
         max_open_files: int,
         maintenance: Maintenance | None,
     ) -> None:
+        """`check_root` raises `OSError` if the root's path leads to another directory. None: the store is read-only."""
         self._topics = topics
         self._root = topics.root
         self._files = files
         self._clock = clock
-        self._read_only = read_only
+        self._check_root = check_root
+        self._read_only = check_root is None
         self._maintenance = maintenance
         self._max_writers = max(1, max_open_files // 2 // FILES_PER_WRITER)
         self._max_segments = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
@@ -157,6 +159,20 @@ class OpenLogs:
             return
         except SeeklogError as error:
             logger.warning("%s: the log was not closed cleanly and is not recovered: %s", partition, error)
+
+    def refresh_readers(self) -> None:
+        """Let readers that have files open notice which segments are gone, which frees the space of these.
+
+        An error is left to the next read. The bound on open segments bounds how many readers there are.
+        """
+        if isinstance(self._files, ReadOnlyFiles):
+            return  # nothing is deleted there
+        for shared in self._open_segments.logs():
+            entry = self._entries.get(shared.source) if isinstance(shared, Shared) and shared.source else None
+            reader = entry.reader if entry is not None else None
+            if reader is not None and not reader.is_closed:
+                with contextlib.suppress(SeeklogError):
+                    take_snapshot(reader)
 
     def topic_id(self, partition: TopicPartition) -> str:
         """Return the topic id of a partition's open log. The caller must be using the log."""
@@ -350,7 +366,9 @@ class OpenLogs:
     def _closed(self, entry: _Entry, log: Log) -> None:
         with self._lock:
             self._writers.pop(entry.partition, None)
-            self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
+            # Another process may have written a log that failed. The next writer recovers it, and knows its offsets.
+            if not log.has_ever_failed:
+                self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
 
     @contextlib.contextmanager
     def borrow_beside_writers(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
@@ -429,8 +447,10 @@ class OpenLogs:
             raise LogClosed(f"the store at {self._root} is closed")
 
     def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
-        if self._read_only:
+        if self._check_root is None:
             raise UsageError(f"the store at {self._root} is open read-only; open it without read_only to write")
+        with translated(f"{partition} cannot be opened to write"):
+            self._check_root()
         path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
         with self._naming_deleted(partition):
             return Log(
@@ -562,7 +582,7 @@ class OpenLogs:
             writers = list(self._writers.items())
         for partition, entry in writers:
             log = entry.writer
-            if log is not None:
+            if log is not None and not log.has_ever_failed:
                 changed[partition] = (entry.topic_id, _offsets_of(log))
         return changed
 

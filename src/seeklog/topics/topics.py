@@ -98,7 +98,7 @@ class Topics:
             with self._lock:
                 if at_once:
                     self._next_check = 0.0
-                if not self._file.has_changed() and not self._is_check_due():
+                if not self._file.has_changed() and not (self._read_only and self._is_check_due()):
                     return False
                 version = self.version
                 self._adopt(*self._read_disk())

@@ -202,6 +202,8 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     if buffer_bytes < 2 * SLOT_SIZE:
         raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
     with partition.remover.compacting():
+        # Before the log is read, too: another one may be at its path.
+        partition.check_held()
         partition.flush()
         before = _facts(partition)
         run = _Run(partition, buffer_bytes)

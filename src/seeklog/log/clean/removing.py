@@ -49,7 +49,8 @@ class Remover:
         """Remove the batch that contains `offset` and all after it; return the new log end offset."""
         log = self._partition
         with log.sync_lock, log.lock:
-            log.gate.check()
+            # Before the log is read, too: another one may be at its path.
+            log.check_held()
             if not log.log_start_offset <= offset <= log.log_end_offset:
                 raise log.out_of_range(offset)
             if offset == log.log_end_offset:

@@ -53,9 +53,10 @@ class KeepsIndexes(Protocol):
 class _Tail:
     """The keys of a segment without a side file, up to the position scanned so far."""
 
-    __slots__ = ("position", "seen", "state", "table")
+    __slots__ = ("base_offset", "position", "seen", "state", "table")
 
     def __init__(self, segment: Segment) -> None:
+        self.base_offset = segment.base_offset
         self.table = KeyTable(segment.base_offset)
         self.position = 0
         self.state = _state_of(segment)
@@ -69,20 +70,24 @@ def _state_of(segment: Segment) -> SegmentState | None:
 
 
 class KeyLookup:
-    """The key indexes of one log. Thread-safe; only building an index and updating a table take the lock."""
+    """The key indexes of one log. Thread-safe; only building an index and updating a table take the lock.
+
+    It keeps no segment and no view alive, because their files would stay open.
+    """
 
     def __init__(self, config: LogConfig, *, writer: KeepsIndexes | None) -> None:
         self._limit = config.max_decompressed_bytes
         self._writer = writer if config.key_index != "none" else None
         self._lock = threading.Lock()
-        self._tails: dict[Segment, _Tail] = {}
+        self._tails: dict[weakref.ref[Segment], _Tail] = {}
         self._in_memory: dict[Content, KeyEntries] = {}
         self._memory_bytes = 0
         self._proved: set[Content] = set()
         """Segments whose index file has passed its CRC check."""
         self._present: set[Content] = set()
         """Segments whose index file exists, or cannot be built."""
-        self._view: View | None = None
+        self._view: weakref.ref[View] | None = None
+        """The view of the last lookup."""
         _lookups.add(self)
 
     def renew_lock(self) -> None:
@@ -90,7 +95,7 @@ class KeyLookup:
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Release everything, including the files of segments.
+        """Release everything.
 
         Does not take the lock: its holder may be waiting for the lock that a log holds while closing.
         """
@@ -107,7 +112,7 @@ class KeyLookup:
         Raises `SegmentReplaced` if a record that an index names is gone, unless this is the last try: compaction
         dropped it for a newer one, which this view may not include.
         """
-        if view is not self._view:
+        if self._view is None or view is not self._view():
             self._forget_all_but(view)
         first, second = hash_key(key)
         # A read-only file system, such as an archive, has no writer: its last segment is sealed, too.
@@ -218,10 +223,10 @@ class KeyLookup:
 
     def _complete_table(self, seal: Seal) -> KeyTable | None:
         """Return the table of the segment from before it was sealed, if it is complete."""
-        for segment, tail in self._tails.items():
+        for tail in self._tails.values():
             state = tail.state
             if (
-                segment.base_offset == seal.base_offset
+                tail.base_offset == seal.base_offset
                 and state is not None
                 and (state.crc, state.size, tail.position) == (seal.log_crc, seal.size, seal.size)
             ):
@@ -229,8 +234,12 @@ class KeyLookup:
         return None
 
     def _drop_table(self, sealed: Segment) -> None:
-        for segment in [each for each in self._tails if each.base_offset == sealed.base_offset and each is not sealed]:
-            del self._tails[segment]
+        own = weakref.ref(sealed)
+        self._tails = {
+            segment: tail
+            for segment, tail in self._tails.items()
+            if tail.base_offset != sealed.base_offset or segment == own
+        }
 
     def build_missing(self, view: View, between: Callable[[], None]) -> int:
         """Build the missing key indexes of sealed segments; return their number. `between` is called every few ms.
@@ -270,14 +279,15 @@ class KeyLookup:
 
     def _catch_up(self, segment: Segment, high_watermark: int) -> KeyTable:
         """Return the keys of a segment from memory, up to the last batch below the high watermark."""
-        tail = self._tails.get(segment)
+        key = weakref.ref(segment)
+        tail = self._tails.get(key)
         now = (segment.size, high_watermark)
         if tail is not None and tail.seen == now and tail.state is _state_of(segment):
             return tail.table
         with self._lock:
-            tail = self._tails.get(segment)
+            tail = self._tails.get(key)
             if tail is None or tail.state is not _state_of(segment):
-                self._tails[segment] = tail = _Tail(segment)
+                self._tails[key] = tail = _Tail(segment)
             while tail.position < segment.size and tail.table.next_offset < high_watermark:
                 taken = add_keys(tail.table, segment, tail.position, stop=high_watermark, limit=self._limit)
                 if not taken:
@@ -295,14 +305,14 @@ class KeyLookup:
             self._proved &= kept
             self._present &= kept
             bases = {segment.base_offset for segment in view.segments}
-            here = set(view.segments)
+            here = {weakref.ref(segment) for segment in view.segments}
             # The table of a segment sealed since then can still become its side file.
             self._tails = {
                 segment: tail
                 for segment, tail in self._tails.items()
-                if segment in here or (tail.state is not None and segment.base_offset in bases)
+                if segment in here or (tail.state is not None and tail.base_offset in bases)
             }
-            self._view = view
+            self._view = weakref.ref(view)
 
 
 def _path(segment: Segment) -> str:
