@@ -2,9 +2,9 @@
 
 Needs the `spark` extra. PySpark is imported on first use.
 
-Spark asks a Python process for its data sources. By default it starts the `python3` on the path, which is another
-Python than that of a virtual environment that is not activated, and does not find this source. So import this package
-before the first session is created: it sets PYSPARK_PYTHON to this process's Python, unless that is already decided.
+Spark asks a Python process for its data sources. By default it starts the python3 on the path. Without an activated
+virtual environment that is another Python, which does not find this source. So import this package before the first
+session is created: it sets PYSPARK_PYTHON to this process's Python, unless something else is chosen.
 """
 
 from __future__ import annotations
