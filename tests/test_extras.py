@@ -27,7 +27,7 @@ with seeklog.open("data") as store:
         print(sum(1 for record in consumer), store.topic("payments").latest(b"merchant-4").value)
         consumer.commit()
 """
-# What a program without the extra is told.
+# A call that needs an extra, and the error without it.
 DOORS = {
     "spark": ("import seeklog.spark", 'Spark is not installed; run: pip install "seeklog[spark]"'),
     "session": ("from seeklog.spark import session", 'Spark is not installed; run: pip install "seeklog[spark]"'),
@@ -94,7 +94,8 @@ def test_missing_package_is_an_import_error_that_names_its_extra(core: Path, tmp
         "import seeklog\nstore = seeklog.open('data', background=False)\nstore.create_topic('t')\n"
         "topic = store.topic('t')\n"
         f"try:\n    {statement}\n"
-        "except ImportError as error:\n    assert isinstance(error, seeklog.errors.UsageError), error\n    print(error)\n"
+        "except ImportError as error:\n"
+        "    assert isinstance(error, seeklog.errors.UsageError), error\n    print(error)\n"
     )
 
     done = run(core, "-c", program, cwd=tmp_path)

@@ -27,7 +27,9 @@ def run(program: str, *, cwd: Path, **changes: str) -> subprocess.CompletedProce
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     paths = [str(SOURCE), *filter(None, [env.get("PYTHONPATH")])]
     env |= {"PYTHONPATH": os.pathsep.join(paths), **changes}
-    return subprocess.run([sys.executable, "-c", program], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
 
 
 def test_import_lets_plain_session_find_source_without_activation(tmp_path: Path) -> None:
