@@ -18,6 +18,7 @@ import pytest
 
 import seeklog
 from log.workbench import open_log
+from open_files import path_of
 from seeklog import LogConfig
 from seeklog.errors import LogFailed, LogLocked
 from seeklog.files import OsFiles
@@ -46,7 +47,7 @@ class Mac:
             return self._fcntl(handle, command, argument)
         if self.error:
             raise OSError(self.error, os.strerror(self.error))
-        self.synced.append(os.path.realpath(f"/dev/fd/{handle}"))
+        self.synced.append(path_of(handle))
         return 0
 
     def fsync(self, handle: int) -> None:
