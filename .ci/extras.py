@@ -192,7 +192,7 @@ def install(python: str, home: Path, wheel: Path, extras: Extras) -> str:
     requirement = f"{wheel}[{','.join(sorted(extras))}]" if extras else str(wheel)
     pip = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, requirement, *other_packages(pages_for(extras))], check=True, env=plain_surroundings())
-    # Pages unpack test data of the checkout that the package is in. Here it is in this directory.
+    # The README unpacks test data of the checkout that the package is in. Here that is this directory.
     (library,) = (home / "lib").glob("python*")
     (library / "tests").symlink_to(ROOT / "tests")
     return inside

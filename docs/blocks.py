@@ -96,6 +96,7 @@ def run(
         given = os.environ if surroundings is None else surroundings
         environment = {name: value for name, value in given.items() if not name.startswith("SEEKLOG_")}
         environment |= {"PATH": f"{tools}:{given['PATH']}", "HOME": tools, "COLUMNS": "110", "TZ": "UTC"}
+        environment["CHECKOUT"] = str(ROOT)  # where a page finds test data
         try:
             done = subprocess.run(
                 [python, "-c", runner],
