@@ -348,13 +348,14 @@ class OsFiles:
 
 def _sync_past_cache(handle: int) -> None:
     """Sync on macOS, where fsync leaves the bytes in the drive's own cache, which a power loss empties."""
-    if sys.platform == "darwin":  # the constant exists only there
-        try:
-            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-        except OSError as error:
-            if error.errno not in _NO_FULL_SYNC:
-                raise
-            os.fsync(handle)
+    if sys.platform != "darwin":
+        raise AssertionError("only macOS has F_FULLFSYNC")
+    try:
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    except OSError as error:
+        if error.errno not in _NO_FULL_SYNC:
+            raise
+        os.fsync(handle)
 
 
 def _lock_of_whole_file(kind: int) -> bytes:
