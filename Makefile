@@ -9,7 +9,7 @@ KERNEL := $(addprefix src/,$(addsuffix .py,$(subst .,/,$(COMPILED)))) $(wildcard
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-slow proof check docs pictures bench bench-large clean
+.PHONY: help setup java demo test test-slow proof check check-extras dist docs pictures bench bench-large clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,17 +39,26 @@ test-slow: $(READY) java ## run the long tests: pipelines killed at every step, 
 proof: $(READY) ## run the full proof of damage and crash handling, or PARTS of it (results in build/proof)
 	$(BIN)/python tests/proof --jobs $(JOBS) $(PARTS)
 
-check: $(READY) ## check format, lint, types, stubs, import contracts, and the docs
+check: $(READY) dist ## check format, lint, types, stubs, import contracts, the distributions, and the docs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin
 	$(BIN)/mypy -p bench
-	$(BIN)/mypy docs examples tests/ids.py
+	$(BIN)/mypy docs examples tests/ids.py .ci/extras.py
 	$(BIN)/mypy -p pipelines
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist $(COMPILED)
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 docs build/site
+
+check-extras: $(READY) java ## run each page in a fresh environment with the extras that it names (needs PyPI)
+	$(BIN)/python .ci/extras.py
+
+dist: $(READY) ## build the source distribution and the wheel in build/dist, and check their metadata
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist >/dev/null
+	$(BIN)/twine check --strict build/dist/*
 
 docs: $(READY) ## build the site in build/site, with the pages generated from code
 	$(BIN)/python docs/reference.py

@@ -1,6 +1,7 @@
 """Compile the hot loops: modules in Cython's pure Python mode. Everything else stands in pyproject.toml."""
 
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -29,6 +30,8 @@ RECORD = Path("src/seeklog/record")
 # A change of what is inlined is a change of all.
 INLINED = [str(path) for path in sorted([*RECORD.glob("*.pxd"), *RECORD.glob("*.h")])]
 JOBS = os.cpu_count() or 1
+# Symbol tables are half of an extension. The linker of macOS ignores the option with a warning.
+STRIPPED = ["-Wl,-s"] if sys.platform != "darwin" else []
 
 NEEDS_COMPILER = (
     "seeklog compiles its hot loops on install and found no working C compiler: "
@@ -57,7 +60,8 @@ def extension(name: str) -> Extension:
         [f"src/{name.replace('.', '/')}.py"],
         include_dirs=[str(RECORD)],
         depends=INLINED,
-        extra_compile_args=["-O3", "-fno-strict-aliasing"],
+        extra_compile_args=["-O3", "-fno-strict-aliasing", "-g0"],
+        extra_link_args=STRIPPED,
     )
 
 

@@ -1,4 +1,4 @@
-"""What an install includes and leaves out, and the error for a missing compiler."""
+"""What the distributions and an install include and leave out, and the error for a missing compiler."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 from importlib.metadata import metadata, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from record.twins import compiled_modules
 
@@ -53,6 +56,34 @@ def test_core_depends_only_on_crc_and_codecs() -> None:
     assert sorted(re.split(r"[<>=~! ]", line)[0] for line in core) == ["cramjam", "fastcrc"]
 
 
+def packages_of(extra: str) -> set[str]:
+    """Return the packages that an extra names, and those of the extras that it names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: set[str] = set()
+    waiting = [Requirement(line) for line in project["optional-dependencies"][extra]]
+    while waiting:
+        requirement = waiting.pop()
+        if requirement.name == "seeklog":
+            lines = [line for name in requirement.extras for line in project["optional-dependencies"][name]]
+            waiting += map(Requirement, lines)
+            continue
+        found.add(requirement.name)
+        needed = map(Requirement, (requires(requirement.name) or []) if requirement.extras else [])
+        waiting += [each for each in needed for name in requirement.extras if _is_of(each, name)]
+    return found
+
+
+def _is_of(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
+@pytest.mark.parametrize("extra", ["spark", "all"])
+def test_extra_with_spark_installs_what_its_session_imports(extra: str) -> None:
+    """Without pandas PySpark refuses `mapInArrow`, which the session and the jobs use."""
+    assert {"pyspark", "pandas", "pyarrow", "numpy"} <= packages_of(extra)
+
+
 def test_import_loads_only_core_dependencies() -> None:
     distributions = packages_distributions()
     loaded = {
@@ -84,13 +115,33 @@ def test_import_loads_few_modules() -> None:
     assert len(loaded) < MAX_MODULES
 
 
+def copy_of_checkout(place: Path) -> Path:
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
+        shutil.copy2(ROOT / name, place)
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    return place
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Return a directory with the contents of a source distribution."""
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy2(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    return tmp_path
+    """Return a checkout without tests."""
+    return copy_of_checkout(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkout with `dist/`, its source distribution, and `built/`, a wheel's content but for its extensions.
+
+    An editable install and a failed one have left files there.
+    """
+    tree = copy_of_checkout(tmp_path_factory.mktemp("checkout"))
+    for name in ("left.so", "left.c"):
+        (tree / "src" / "seeklog" / "record" / name).write_bytes(b"")
+    (tree / "tests").mkdir()
+    (tree / "tests" / "test_left.py").write_bytes(b"")
+    done = run_setup(tree, "build_py", "--build-lib", "built", "sdist")
+    assert done.returncode == 0, done.stderr
+    return tree
 
 
 def run_setup(tree: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -104,17 +155,33 @@ def run_setup(tree: Path, *arguments: str, env: dict[str, str] | None = None) ->
     )
 
 
-def test_build_includes_type_marker_stubs_and_sources_of_compiled_modules(tree: Path) -> None:
-    done = run_setup(tree, "build_py", "--build-lib", "built")
-
-    assert done.returncode == 0, done.stderr
-    assert (tree / "built/seeklog/py.typed").exists()
+def test_build_includes_type_marker_stubs_and_sources_of_compiled_modules(distributed: Path) -> None:
+    assert (distributed / "built/seeklog/py.typed").exists()
     for module in compiled_modules():
-        place = tree / "built" / module.replace(".", "/")
+        place = distributed / "built" / module.replace(".", "/")
         assert place.with_suffix(".pyi").exists()
         assert place.with_suffix(".py").exists(), "SEEKLOG_PURE=1 needs it"
     for inlined in ("primitives.pxd", "layout.pxd", "native.h"):
-        assert (tree / "built/seeklog/record" / inlined).exists(), "another extension may cimport it"
+        assert (distributed / "built/seeklog/record" / inlined).exists(), "another extension may cimport it"
+
+
+def test_build_leaves_out_generated_c_and_other_leftovers(distributed: Path) -> None:
+    suffixes = {path.suffix for path in (distributed / "built").rglob("*") if path.is_file()}
+
+    assert suffixes == {".py", ".pyi", ".pxd", ".h", ".css", ".js", ".typed"}
+
+
+def test_source_distribution_has_what_a_build_needs_and_nothing_built(distributed: Path) -> None:
+    (archive,) = (distributed / "dist").glob("seeklog-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+
+    assert {"pyproject.toml", "setup.py", "README.md", "CHANGELOG.md", "LICENSE"} <= names
+    sources = [
+        path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".pyi", ".pxd", ".h", ".css", ".js")
+    ]
+    assert {str(path.relative_to(ROOT)) for path in sources} <= names
+    assert not [name for name in names if name.endswith((".c", ".so")) or name.startswith("tests")]
 
 
 @pytest.mark.slow
@@ -137,6 +204,8 @@ def test_install_runs_compiled_and_interpreted(tree: Path, editable: bool) -> No
         *files, record = run_python(code, python=python, env={"SEEKLOG_PURE": pure, **paths}).splitlines()
         assert "whole" in record
         assert all(file.startswith(str(place)) and file.endswith(suffix) for file in files)
+        if suffix == ".so" and sys.platform == "linux":
+            assert not [file for file in files if b".symtab" in Path(file).read_bytes()], "their symbols take more room"
 
 
 def test_build_without_compiler_fails_with_one_line_of_advice(tree: Path) -> None:

@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.payments import generate
 from pipelines.payments.rules import Rules, Topics
-from seeklog.errors import SeeklogError
+from seeklog.errors import MissingExtra, SeeklogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,8 @@ def _generate(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if not options.no_summary:
+        _check_can_draw()
     from pyspark.errors import StreamingQueryException
 
     from pipelines.payments.run import run
@@ -94,8 +97,15 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _summary(options: argparse.Namespace) -> None:
+    _check_can_draw()
     with _session() as spark:
         _show(spark, options)
+
+
+def _check_can_draw() -> None:
+    """Stop before the work if the plots after it cannot be drawn."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtra('the plots need matplotlib: pip install "seeklog[plots]"')
 
 
 def _show(spark: SparkSession, options: argparse.Namespace) -> None:

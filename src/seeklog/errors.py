@@ -4,6 +4,7 @@
     ├── UsageError                  the call is wrong: fix the program
     │   ├── InvalidName             choose another name for the topic or group
     │   ├── InvalidConfig           correct a setting, or an option of the Spark data source
+    │   ├── MissingExtra            install the extra that the message names
     │   └── RecordTooLarge          split the record, or raise max_message_bytes
     ├── InvalidRecord               reject the record and continue
     ├── TopicNotFound               create the topic
@@ -63,6 +64,10 @@ class InvalidName(UsageError):
 
 class InvalidConfig(UsageError):
     """A setting or a Spark option is unknown, out of bounds, or in conflict with another one. Nothing was changed."""
+
+
+class MissingExtra(UsageError, ImportError):
+    """A package of an extra is not installed. The message has the command that installs it."""
 
 
 class RecordTooLarge(UsageError):

@@ -177,6 +177,7 @@ def test_output_on_a_terminal_is_a_table(run_on_terminal: Run, store: Path) -> N
     ]
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc; run on Linux")
 def test_ctrl_c_ends_a_long_query(store: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "sql", str(store), "select 1 union all select count(*) from range(100000000) a, range(100000) b"],

@@ -15,6 +15,7 @@ import pytest
 from crash.recorder import read_everything
 from faults.children import Child, kill_config, value_at
 from log.workbench import FakeClock
+from open_files import open_paths
 from seeklog import Log, LogConfig, LogReader
 from seeklog.errors import LogClosed, LogLocked, OffsetOutOfRange
 
@@ -68,17 +69,10 @@ def test_lock_is_free_after_close(tmp_path: Path) -> None:
             log.append(b"value")
 
 
-def open_files() -> list[str]:
-    """Return the open files of this process, except for the listing."""
-    return sorted(
-        str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.is_symlink()
-    )
-
-
 def test_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     """Goal: a thousand logs opened and closed in turn need no more files than one."""
     gc.collect()  # files left open by other tests do not count
-    before = open_files()
+    before = open_paths()
     log = Log(tmp_path / "log", config=CONFIG)
     for _ in range(50):
         log.append(b"value" * 20)
@@ -88,7 +82,7 @@ def test_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     log.close()
     reader.close()
 
-    assert open_files() == before
+    assert open_paths() == before
 
 
 @pytest.mark.id("forked-child-cannot-append")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from log.workbench import (
     value_of,
     values,
 )
+from open_files import open_paths
 from seeklog import Log, LogConfig, LogReader, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
@@ -132,8 +132,7 @@ def test_bound_keeps_no_segment_alive() -> None:
 
 
 def open_files(directory: Path) -> int:
-    links = (os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
-    return sum(link.startswith(str(directory)) for link in links)
+    return sum(path.startswith(str(directory)) for path in open_paths())
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])

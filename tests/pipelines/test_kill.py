@@ -15,6 +15,8 @@ import pytest
 from payments_oracle import Result, read_batches
 from payments_place import MAX_OFFSETS_PER_TRIGGER, RULES, Place
 
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes in /proc; run on Linux")
+
 PATIENCE_S = 900
 SEED = int(os.environ.get("SEEKLOG_KILL_SEED", "4"))
 

@@ -33,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
 # More than a driver needs for one batch on a slow and busy machine.
 PATIENCE_S = 300
+reads_proc = pytest.mark.skipif(not Path("/proc").exists(), reason="finds files and processes in /proc; run on Linux")
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +154,7 @@ class Query:
 KILLS = ["staged", "append 2"]
 
 
+@reads_proc
 def test_session_killed_at_a_commit_step_writes_each_row_once(
     tmp_path: Path,
 ) -> None:
@@ -183,6 +185,7 @@ WORKER_KILLS = [
 ]
 
 
+@reads_proc
 def test_killed_worker_writes_each_row_once(tmp_path: Path) -> None:
     """Goal: a task is retried and its first staged files are removed; a commit is aborted and repeated."""
     query = Query(tmp_path, batches=len(WORKER_KILLS) + 1)
@@ -198,6 +201,7 @@ def test_killed_worker_writes_each_row_once(tmp_path: Path) -> None:
     query.check_at_the_end()
 
 
+@reads_proc
 @pytest.mark.slow
 def test_session_killed_at_every_commit_step_writes_each_row_once(tmp_path: Path) -> None:
     """Goal: kill at each step of a commit, then run a batch without a kill, which checks the log."""
@@ -358,6 +362,7 @@ def check_all_writers(root: Path) -> None:
     assert transaction_states(root) == ["done"] * len(APPS)
 
 
+@reads_proc
 def test_killed_concurrent_writers_lose_and_duplicate_nothing(root: Path, children: Children, tmp_path: Path) -> None:
     """Goal: other writers finish the transaction of a killed writer while it restarts."""
     chance = random.Random(1)

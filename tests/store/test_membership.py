@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from log.workbench import FakeClock, QuickFiles
+from open_files import path_of
 from seeklog import Consumer, Record, Store, TopicPartition
 from seeklog.errors import CommitRefused, LogClosed, LogFailed, NoOffset
 from seeklog.files import Buffer
@@ -37,7 +38,7 @@ class FailingFiles(QuickFiles):
         self.fails = False
 
     def sync(self, handle: int) -> None:
-        if self.fails and CONSUMER_OFFSETS in os.readlink(f"/proc/self/fd/{handle}"):
+        if self.fails and CONSUMER_OFFSETS in path_of(handle):
             self.fails = False
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().sync(handle)
@@ -487,7 +488,7 @@ def test_failed_heartbeat_write_does_not_stop_member(tmp_path: Path, clock: Fake
         is_failing = False
 
         def write(self, handle: int, data: Buffer, position: int) -> None:
-            if self.is_failing and MEMBER in os.readlink(f"/proc/self/fd/{handle}"):
+            if self.is_failing and MEMBER in path_of(handle):
                 raise OSError(5, "no sign")
             super().write(handle, data, position)
 

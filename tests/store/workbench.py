@@ -121,7 +121,7 @@ def partition_directories(root: Path) -> list[str]:
 
 def open_file_count() -> int:
     """Return how many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+    return len(os.listdir("/dev/fd"))
 
 
 _HOLD = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 
@@ -79,5 +80,11 @@ def sync_ancestors(files: Files, path: str) -> None:
     """Make the name of a directory durable, and the names of its parents, which may be new too."""
     while path != os.path.dirname(path):
         path = os.path.dirname(path)
-        with contextlib.suppress(PermissionError):
+        try:
             files.sync_directory(path)
+        except PermissionError:
+            pass
+        except OSError as error:
+            # A read-only file system, such as the root of macOS, has no new names.
+            if error.errno != errno.EROFS:
+                raise

@@ -30,6 +30,8 @@ FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 # Room for a process id, a token and a note. Padding lets each text overwrite the previous one.
 LOCK_TEXT_SIZE = 128
+# What F_FULLFSYNC raises on a file system that does not know it, such as a network mount.
+_NO_FULL_SYNC = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL})
 
 
 class FileStatus(NamedTuple):
@@ -212,7 +214,10 @@ class OsFiles:
         os.ftruncate(handle, size)
 
     def sync(self, handle: int) -> None:
-        os.fdatasync(handle)
+        if sys.platform == "darwin":
+            _sync_past_cache(handle)
+        else:
+            os.fdatasync(handle)
 
     def map(self, path: str) -> Buffer:
         handle = self.open(path)
@@ -279,7 +284,10 @@ class OsFiles:
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(handle)
+            if sys.platform == "darwin":
+                _sync_past_cache(handle)
+            else:
+                os.fsync(handle)
         finally:
             os.close(handle)
 
@@ -324,6 +332,10 @@ class OsFiles:
                 # when this process closes another handle of the same file.
                 kind = fcntl.F_WRLCK if alone else fcntl.F_RDLCK
                 fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _lock_of_whole_file(kind))
+            else:
+                # On macOS and the BSDs, locks of flock and of fcntl exclude each other between processes, and a lock
+                # of flock survives in the same way.
+                fcntl.flock(handle, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BaseException:
             os.close(handle)
             raise
@@ -331,7 +343,8 @@ class OsFiles:
 
     def has_broker(self, path: str) -> bool:
         if sys.platform != "linux":
-            return False
+            # Only a broker, or a handover in its place, locks this file alone.
+            return self.is_locked(path)
         handle = self.open(path)
         try:
             # The kernel returns the conflicting lock, or this one with its type set to "unlocked".
@@ -339,6 +352,18 @@ class OsFiles:
             return int(struct.unpack_from("h", conflict)[0]) != fcntl.F_UNLCK
         finally:
             os.close(handle)
+
+
+def _sync_past_cache(handle: int) -> None:
+    """Sync on macOS, where fsync leaves the bytes in the drive's own cache, which a power loss empties."""
+    if sys.platform != "darwin":
+        raise AssertionError("only macOS has F_FULLFSYNC")
+    try:
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    except OSError as error:
+        if error.errno not in _NO_FULL_SYNC:
+            raise
+        os.fsync(handle)
 
 
 def _lock_of_whole_file(kind: int) -> bytes:
@@ -364,8 +389,9 @@ def _directory_of(path: str) -> Iterator[tuple[int, str]]:
     parent, name = os.path.split(path)
     try:
         directory = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError:
-        if not os.path.islink(parent):
+    except OSError as error:
+        # What a link raises: ENOTDIR on Linux, ELOOP on macOS.
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP) or not os.path.islink(parent):
             raise
         raise OSError(errno.ELOOP, "is a symbolic link, which is not followed here", parent) from None
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from seeklog.errors import UsageError
+from seeklog.errors import MissingExtra, UsageError
 from seeklog.record.columns import filled_lists
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ _Bytes = tuple[int, int, bytearray | None, bytearray, bytearray]
 
 
 def import_pyarrow() -> Any:
-    """Return pyarrow, or raise `UsageError` with the command that installs it."""
+    """Return pyarrow, or raise `MissingExtra`."""
     try:
         import pyarrow
     except ImportError as error:
-        raise UsageError('Arrow columns need pyarrow: pip install "seeklog[arrow]"') from error
+        raise MissingExtra('Arrow columns need pyarrow: pip install "seeklog[arrow]"') from error
     return pyarrow
 
 

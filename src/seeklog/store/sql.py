@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from seeklog.errors import SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import MissingExtra, SeeklogError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from seeklog.store.dataset import TopicDataset
@@ -50,12 +50,12 @@ class QueryFailed(SeeklogError):
 
 
 def import_duckdb() -> Any:
-    """Return the duckdb module, or raise an error that names the package to install."""
+    """Return the duckdb module, or raise `MissingExtra`."""
     try:
         import duckdb
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UsageError(f'sql needs {error.name}: pip install "seeklog[sql]"') from error
+        raise MissingExtra(f'sql needs {error.name}: pip install "seeklog[sql]"') from error
     return duckdb
 
 

@@ -32,7 +32,7 @@ def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            OsFiles().sync(file.fileno())
         os.replace(temporary, path)
         # A power loss could otherwise undo the rename.
         OsFiles().sync_directory(os.path.dirname(os.path.abspath(path)))
