@@ -174,7 +174,7 @@ def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
         return store.describe_topic(topic)
     except TopicNotFound as error:
         if creates:
-            return store.create_topic(topic, partitions=1)
+            return store.create_topic(topic)
         if "did you mean" in str(error):
             raise
         raise TopicNotFound(f"{error}; pass --create to create it") from None
