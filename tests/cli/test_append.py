@@ -374,4 +374,4 @@ def test_rate_is_respected(run: Run, store: Path) -> None:
 def test_numbers_in_json_stay_numbers(run: Run, store: Path) -> None:
     run("append", store, "refunds", "--json", stdin=json.dumps({"value": {"id": 7}}))
 
-    assert run("cat", store, "refunds", "--where", "value.id = 7", "-f", "%v").out == b'{"id":7}'
+    assert run("cat", store, "refunds", "--where", "value.id = 7", "-t", "%v").out == b'{"id":7}'

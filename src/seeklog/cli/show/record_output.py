@@ -45,6 +45,8 @@ def stdout_writer(terminal: Terminal, template: str | None, *, partitions: int) 
     if terminal.as_json and terminal.format_option not in (None, "jsonl"):
         raise UsageError(f"--json and --format {terminal.format_option} conflict; pass one of them")
     if template is not None:
+        if "%" not in template:
+            raise UsageError(f"-t {template!r} names no field of a record, such as %v; topics are arguments: DIR TOPIC")
         return _each(compile_format(template, is_neutral=terminal.shows_tables))
     if terminal.row_format == "table":
         return Writer(_Table(terminal, shows_partition=partitions > 1).encode)
