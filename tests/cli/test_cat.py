@@ -187,7 +187,7 @@ def test_csv_has_the_expected_columns(run: Run, store: Path) -> None:
     ran = run("cat", store, "orders", "--format", "csv", "-n", 1)
 
     assert list(csv.reader(io.StringIO(ran.text))) == [
-        ["partition", "offset", "timestamp", "key", "value", "headers"],
+        ["partition", "offset", "timestamp", "key", "value", "headers", "encoding"],
         [
             "0",
             "0",
@@ -195,6 +195,7 @@ def test_csv_has_the_expected_columns(run: Run, store: Path) -> None:
             "customer_0",
             '{"id": 0, "paise": 0}',
             '[{"key": "source", "value": "app"}]',
+            "",
         ],
     ]
 
