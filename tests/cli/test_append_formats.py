@@ -153,6 +153,7 @@ MICROSECOND = pa.array([MORNING_MS * 1000 + 999], pa.timestamp("us", "UTC"))
         (pa.array([TEXT], pa.large_string()), TEXT.encode()),
         (pa.array([TEXT]).dictionary_encode(), TEXT.encode()),
         (pa.array([None], pa.null()), None),
+        (pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a":1}'])), b'{"a":1}'),
         (pa.array([7]), b"7"),
         (pa.array([1.5]), b"1.5"),
         (pa.array([True]), b"true"),

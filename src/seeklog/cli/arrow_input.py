@@ -144,7 +144,7 @@ def _plan(columns: Columns, schema: Any) -> list[Cells]:
         raise BadRecord(None, str(error)) from None
     cells = []
     for field, column in found.items():
-        kind = schema.field(column).type
+        kind = _stored(schema.field(column).type)
         if field not in _IGNORED:
             made = _cells(field, column, kind)
             if made is None:
@@ -222,6 +222,11 @@ def _holds_headers(kind: Any) -> bool:
 # ---------------------------------------------------------------- values
 
 
+def _stored(kind: Any) -> Any:
+    """Return the type that holds the data, of an extension type such as JSON or UUID."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
 def _python(array: Any) -> list[Any]:
     found: list[Any] = array.to_pylist()
     return found
@@ -287,10 +292,15 @@ def _milliseconds(time: int | None, per_second: int, *, is_local: bool) -> int |
     return decode_timestamp(since)
 
 
+def _column(rows: Any, name: str) -> Any:
+    column = rows.column(name)
+    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+
+
 def _drafts(rows: Any, cells: list[Cells], *, first: int) -> Iterator[Draft]:
     """Yield the records in a few rows, the first of which has the number `first`."""
     decodes = [(each, each.decode) for each in cells]
-    for number, row in enumerate(zip(*[each.values(rows.column(each.column)) for each in cells], strict=True), first):
+    for number, row in enumerate(zip(*[each.values(_column(rows, each.column)) for each in cells], strict=True), first):
         fields: dict[str, Any] = {}
         for (each, decode), value in zip(decodes, row, strict=True):
             try:
