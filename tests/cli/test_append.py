@@ -187,6 +187,8 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
             "line 1: --key-column: there is no column 'idd'; did",
             0,
         ),
+        (["--csv"], b"value,headers\n1,[\n", "line 2, column headers: headers is not JSON", 0),
+        (["--csv"], b"value,headers\n1,[7]\n", "line 2, column headers: a header is a number, not an object", 0),
         (["--csv"], b"value,value\n1,2\n", "line 1: the column 'value' occurs twice", 0),
         (["--csv"], b"value,encoding\n!,value:base64\n", "line 2, column value: '!' is not base64", 0),
         (["--csv"], b"value,encoding\na,value:null\n", "line 2, column value: the encoding says value:null", 0),

@@ -94,6 +94,15 @@ def test_arrow_stream_is_read_from_a_pipe(run: Run, store: Path, tmp_path: Path)
     assert values(store) == [b"v"]
 
 
+@pytest.mark.parametrize("chosen", ["arrow", "arrows"])
+def test_both_names_of_arrow_read_files_and_streams(run: Run, store: Path, tmp_path: Path, chosen: str) -> None:
+    for number, write in enumerate((ipc_file, ipc_stream)):
+        write(pa.table({"value": [str(number)]}), tmp_path / "rows")
+        assert run("append", store, "refunds", "rows", "--format", chosen).code == 0
+
+    assert values(store) == [b"0", b"1"]
+
+
 @pytest.mark.id("append-refuses-other-content")
 @pytest.mark.parametrize(
     ("name", "arguments", "made", "message"),

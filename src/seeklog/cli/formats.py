@@ -9,8 +9,15 @@ from typing import Final
 from seeklog.errors import UsageError
 
 ARROW_FORMATS: Final = ("parquet", "arrow", "arrows")
-INPUTS: Final = ("lines", "jsonl", "csv", "parquet", "arrow")
-NAMES: Final = {"jsonl": "JSON lines", "csv": "CSV", "parquet": "Parquet", "arrow": "Arrow", "lines": "lines"}
+INPUTS: Final = ("lines", "jsonl", "csv", *ARROW_FORMATS)
+NAMES: Final = {
+    "lines": "lines",
+    "jsonl": "JSON lines",
+    "csv": "CSV",
+    "parquet": "Parquet",
+    "arrow": "Arrow",
+    "arrows": "Arrow",
+}
 # An Arrow stream has no magic number, but every message begins with this since 0.15.
 CONTINUATION: Final = b"\xff\xff\xff\xff"
 ARROW_MAGIC: Final = b"ARROW1\0\0"
@@ -43,14 +50,15 @@ def input_format(file: str, head: bytes, *, chosen: str | None) -> str:
     Raises `UsageError` if the first bytes are not those of that format.
     """
     name = "stdin" if file == "-" else file
-    ending = format_by_ending(file)
     found = _format_of(head)
-    wanted = chosen or ("arrow" if ending == "arrows" else ending) or found or "lines"
+    wanted = chosen or format_by_ending(file) or found or "lines"
+    if wanted == "arrows":
+        wanted = "arrow"  # the first bytes say whether it is a file or a stream
     for magic, (codec, command) in _COMPRESSED.items():
         if head.startswith(magic):
             raise UsageError(f"{name} is compressed with {codec}; decompress it first, with: {command}")
-    if found not in (None, wanted):
-        raise UsageError(f"{name} contains {NAMES[found or '']}, not {NAMES[wanted]}; pass --format {found}")
+    if found is not None and found != wanted:
+        raise UsageError(f"{name} contains {NAMES[found]}, not {NAMES[wanted]}; pass --format {found}")
     if wanted in ARROW_FORMATS and found is None:
         begins = f"it begins with {head[:8]!r}" if head else "it is empty"
         raise UsageError(f"{name} is not {NAMES[wanted]}: {begins}; pass the --format that it has")

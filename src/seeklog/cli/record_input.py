@@ -213,26 +213,24 @@ def _encodings(cell: str | None) -> frozenset[str]:
 
 
 def _decoded(cell: str | None, field: str, encodings: frozenset[str]) -> bytes | None:
-    if not encodings:
-        return None if cell is None else cell.encode()
+    """Return the bytes of a cell; None for a key means that the cell is empty."""
     if f"{field}:null" in encodings:
-        if cell or f"{field}:base64" in encodings:
+        if cell:
             raise InvalidRecord(f"the encoding says {field}:null, but there is a {field}")
         return None
-    if f"{field}:base64" not in encodings:
-        return None if cell is None else cell.encode()
-    try:
-        return base64.b64decode(cell or "", validate=True)
-    except ValueError:
-        raise InvalidRecord(f"{(cell or '')[:40]!r} is not base64, as the encoding says") from None
+    if f"{field}:base64" in encodings:
+        try:
+            return base64.b64decode(cell or "", validate=True)
+        except ValueError:
+            raise InvalidRecord(f"{(cell or '')[:40]!r} is not base64, as the encoding says") from None
+    return None if cell is None else cell.encode()
 
 
 def _csv_headers(cell: str | None) -> Headers:
     if not cell:
         return ()
     try:
-        return decode_headers(json.loads(cell))
-    except InvalidRecord:
-        raise
+        found = json.loads(cell)
     except (ValueError, RecursionError):
         raise InvalidRecord("headers is not JSON") from None
+    return decode_headers(found)

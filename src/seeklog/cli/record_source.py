@@ -41,10 +41,13 @@ class Source:
     headers: tuple[str, ...]
     empty_is_null: bool
 
+    @property
+    def _chosen(self) -> str | None:
+        return self.form or ("jsonl" if self.is_json else "csv" if self.is_csv else None)
+
     def reader(self) -> Reader:
         """Return what reads the input; raise `UsageError` for options that conflict, without the input."""
-        chosen = [*([self.form] if self.form else []), *["jsonl"] * self.is_json, *["csv"] * self.is_csv]
-        if len(set(chosen)) > 1:
+        if (self.is_json and self._chosen != "jsonl") or (self.is_csv and self._chosen != "csv"):
             raise UsageError("--format, --json and --csv conflict; pass one of them")
         if self.key is not None and self.key_sep is not None:
             raise UsageError("--key and --key-sep conflict; pass one of them")
@@ -59,8 +62,8 @@ class Source:
             # A user who names the format, or separates by something else than newlines, knows what a line is.
             allows_nul=self.form == "lines" or self.delimiter != _NEWLINE,
         )
-        if chosen:
-            self._check(chosen[0])
+        if self._chosen is not None:
+            self._check(self._chosen)
         return reader
 
     @contextlib.contextmanager
@@ -79,8 +82,7 @@ class Source:
         """Return the format of the input; raise `UsageError` if the options or the data do not fit it."""
         # What is typed on a terminal is text; looking at it would wait for the first line.
         head = b"" if stream.isatty() else stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-        chosen = self.form or ("jsonl" if self.is_json else "csv" if self.is_csv else None)
-        form = input_format(self.file, head, chosen=chosen)
+        form = input_format(self.file, head, chosen=self._chosen)
         self._check(form)
         if form == "lines" and not reader.allows_nul and b"\0" in head:
             raise UsageError(f"byte {head.index(0):,} of {_shown(self.file)} is {NOT_TEXT}")
