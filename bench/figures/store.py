@@ -48,7 +48,7 @@ def _producing(bench: Bench) -> Iterator[Row]:
 
     def producer(*, keyed: bool) -> float:
         with bench.directory("store-producer") as path, seeklog.open(path, config=CONFIG) as store:
-            store.create_topic(TOPIC)
+            store.create_topic(TOPIC, partitions=4)
             with store.producer() as producer:
                 with Stopwatch() as clock:
                     if keyed:
@@ -194,7 +194,7 @@ def _opening(bench: Bench) -> Iterator[Row]:
 
 def _fill(path: Path, count: int) -> None:
     with seeklog.open(path, config=CONFIG) as store:
-        store.create_topic(TOPIC)
+        store.create_topic(TOPIC, partitions=4)
         with store.producer() as producer:
             for key, value in islice(cycle(pairs()), count):
                 producer.send(TOPIC, value, key=key)

@@ -20,6 +20,9 @@ KeyIndex = Literal["auto", "lazy", "seal", "none"]
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
+# The partitions of a topic that is created without a number: Kafka's default for `num.partitions`.
+DEFAULT_PARTITIONS: Final = 1
+
 # Only what Kafka accepts: Python's `int` also accepts 1_000 and digits of other scripts.
 _WHOLE_NUMBER: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
 _SHARE: Final = re.compile(r"\d{1,3}(\.\d{1,18})?\Z|\.\d{1,18}\Z", re.ASCII)

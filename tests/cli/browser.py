@@ -34,6 +34,11 @@ document.getElementById("frame").addEventListener("load", () => {{
       if (box(one).left < card.left || box(one).right > card.right) outside.push(one.textContent);
     }});
   }}
+  // A cell that scrolls is not seen either: nothing says that there is more.
+  const clipped = [...page.querySelectorAll(".card td")].filter((cell) => {{
+    const card = box(cell.closest(".card"));
+    return cell.textContent && (box(cell).right > card.right || cell.scrollWidth > cell.clientWidth + 1);
+  }}).map((cell) => cell.textContent);
   document.getElementById("found").textContent = JSON.stringify({{
     width: page.documentElement.scrollWidth,
     height: page.documentElement.scrollHeight,
@@ -46,7 +51,7 @@ document.getElementById("frame").addEventListener("load", () => {{
     text: page.body.innerText,
     paper: getComputedStyle(page.body).backgroundColor,
     theme: page.getElementById("theme").textContent,
-    overlaps, outside,
+    overlaps, outside, clipped,
   }});
 }});
 </script>"""

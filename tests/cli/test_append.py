@@ -68,7 +68,9 @@ def test_append_json_round_trips_the_output_of_cat(run: Run, tmp_path: Path) -> 
         ([], b"a\nb\n", [(b"a", None, ())]),
         ([], b"\n", [(b"", None, ())]),
         ([], b"a\r\n", [(b"a\r", None, ())]),
-        ([], b"\xff\0", [(b"\xff\0", None, ())]),
+        ([], b"\xff\x01", [(b"\xff\x01", None, ())]),
+        (["--format", "lines"], b"\xff\0", [(b"\xff\0", None, ())]),
+        ([], b"PAR1SIAN\n", [(b"PAR1SIAN", None, ())]),
         (["--key-sep", ":"], b"k:v:w\n", [(b"v:w", b"k", ())]),
         (["--key-sep", ":"], b"none\n", [(b"none", None, ())]),
         (["--key-sep", "\\t"], b"k\tv", [(b"v", b"k", ())]),
@@ -83,7 +85,17 @@ def test_append_json_round_trips_the_output_of_cat(run: Run, tmp_path: Path) -> 
             [(b"v", None, (("a", b"1"), ("b", b"2")))],
         ),
         (["--json", "--null"], b'{"value": "", "key": "k"}', [(None, b"k", ())]),
+        (
+            ["--json", "--value-column", "data", "--key-column", "id"],
+            b'{"id": 7, "data": {"a": 1}, "key": "x", "more": 2}',
+            [(b'{"a":1}', b"7", ())],
+        ),
+        (["--format", "jsonl"], b'{"value": "v"}', [(b"v", None, ())]),
         (["--csv"], b"key,value\nk,v\n", [(b"v", b"k", ())]),
+        (["--csv", "--value-column", "b", "--key-column", "a"], b"a,b,c\nk,v,w\n", [(b"v", b"k", ())]),
+        (["--csv", "--value-column", "a", "--key-column", "a"], b"a\nk\n", [(b"k", b"k", ())]),
+        (["--csv"], b"key,value,encoding\nAAE=,/w==,key:base64 value:base64\n", [(b"\xff", b"\0\x01", ())]),
+        (["--csv"], b"key,value,encoding\n,,key:base64 value:null\n", [(None, b"", ())]),
         (
             ["--csv"],
             b'\xef\xbb\xbfvalue,header.source,headers\n"a\nb",web,"[{""key"": ""x"", ""value"": ""y""}]"\n',
@@ -155,14 +167,36 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
         (
             ["--csv"],
             b"value,kee\n1,2\n",
-            "line 1: unknown column 'kee' in the first row; did you mean key?",
+            "line 1: unknown column 'kee'; did you mean key?",
             0,
         ),
-        (["--csv"], b"key\n1\n", "line 1: the first row names no column value", 0),
+        (["--csv"], b"key\n1\n", "line 1: no column is called value; name it with --value-column. columns: key", 0),
         (["--csv"], b"value,key\n1,2\n3\n", "line 3: 1 cells, but the first row names 2 columns", 1),
         (["--csv"], b"value\n\xff\n", "line 2: byte 0 is not UTF-8", 0),
         (["--csv"], b'value\n"a\n', "line 2: unexpected end of data", 0),
-        (["--csv"], b"value,timestamp\n1,noon\n", "line 2: the timestamp 'noon' is not a time", 0),
+        (["--csv"], b"value,timestamp\n1,noon\n", "line 2, column timestamp: the timestamp 'noon' is not a time", 0),
+        (
+            ["--csv", "--time-column", "at"],
+            b"value,at\n1,0\n2,noon\n",
+            "line 3, column at: the timestamp 'noon' is not a time; write 2026-01-02T03:04:05.678Z",
+            1,
+        ),
+        (
+            ["--csv", "--key-column", "idd"],
+            b"id,value\n1,2\n",
+            "line 1: --key-column: there is no column 'idd'; did",
+            0,
+        ),
+        (["--csv"], b"value,headers\n1,[\n", "line 2, column headers: headers is not JSON", 0),
+        (["--csv"], b"value,headers\n1,[7]\n", "line 2, column headers: a header is a number, not an object", 0),
+        (["--csv"], b"value,value\n1,2\n", "line 1: the column 'value' occurs twice", 0),
+        (["--csv"], b"value,encoding\n!,value:base64\n", "line 2, column value: '!' is not base64", 0),
+        (["--csv"], b"value,encoding\na,value:null\n", "line 2, column value: the encoding says value:null", 0),
+        (["--csv"], b"value,encoding\na,hex\n", "line 2, column encoding: 'hex' is not among key:base64", 0),
+        (["--json"], b"[\n{}\n]\n", "line 1: a JSON list over several lines", 0),
+        (["--json"], b'{"id": 7}', "line 1: unknown field 'id'; known: topic, ", 0),
+        (["--json", "--value-column", "a"], b'{"a": 1}\n{"b": 1}', "line 2: there is no field 'a'; fields: b", 1),
+        ([], b"text\n" * 9_000 + b"a\0b\n", "line 9,001: a NUL byte, so this is not text; to append the bytes", 9_000),
         (
             ["--json", "--keep-partition"],
             b'{"value": "1", "partition": 0}\n{"value": "2", "partition": 9}',
@@ -184,7 +218,9 @@ def test_append_stops_at_invalid_line_and_reports_the_count(
 
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert ran.err.startswith(f"seeklog: {message}")
-    assert ran.err.endswith(f"; {written} record{'' if written == 1 else 's'} before it were appended, none after it\n")
+    assert ran.err.endswith(
+        f"; {written:,} record{'' if written == 1 else 's'} before it were appended, none after it\n"
+    )
     assert len(records(store, "refunds")) == written
 
 
@@ -205,10 +241,12 @@ def test_compacted_topic_refuses_record_without_key(run: Run, store: Path) -> No
         (["zzz"], 4, "pass --create to create it"),
         (["refunds", "nowhere.txt"], 4, "nowhere.txt: No such file or directory; check the spelling"),
         (["refunds", "."], 1, ".: Is a directory"),
-        (["refunds", "--json", "--csv"], 2, "--json and --csv conflict"),
-        (["refunds", "--json", "--key", "a"], 2, "--key and --key-sep do not apply to JSON and CSV"),
+        (["refunds", "--json", "--csv"], 2, "--format, --json and --csv conflict"),
+        (["refunds", "--format", "csv", "--json"], 2, "--format, --json and --csv conflict"),
+        (["refunds", "--json", "--key", "a"], 2, "--key and --key-sep do not apply to JSON lines"),
         (["refunds", "--key", "a", "--key-sep", ":"], 2, "--key and --key-sep conflict"),
-        (["refunds", "--keep-partition"], 2, "--keep-partition needs --json or --csv"),
+        (["refunds", "--keep-partition"], 2, "lines have no partition"),
+        (["refunds", "--key-column", "a"], 2, "lines have no columns; pass --format"),
         (["refunds", "--csv", "--delimiter", ";"], 2, "--delimiter does not apply to CSV"),
         (["refunds", "--key-sep", ""], 2, "--key-sep is empty"),
         (["refunds", "--key-sep", "\\q"], 2, "\\q is not one of"),
@@ -374,4 +412,4 @@ def test_rate_is_respected(run: Run, store: Path) -> None:
 def test_numbers_in_json_stay_numbers(run: Run, store: Path) -> None:
     run("append", store, "refunds", "--json", stdin=json.dumps({"value": {"id": 7}}))
 
-    assert run("cat", store, "refunds", "--where", "value.id = 7", "-f", "%v").out == b'{"id":7}'
+    assert run("cat", store, "refunds", "--where", "value.id = 7", "-t", "%v").out == b'{"id":7}'

@@ -98,8 +98,11 @@ def test_offset_that_only_some_partitions_have_is_accepted(run: Run, store: Path
         (["orders", "--where", "value.id ="], 2, "--where: column 11: expected a name or a value, found the end"),
         (["orders", "--grep", "("], 2, "--grep '(': column 1: missing ), unterminated subpattern"),
         (["orders", "--header", "source"], 2, "--header 'source' is not NAME=VALUE"),
-        (["orders", "-f", "%q"], 2, "-f: %q at column 1"),
-        (["orders", "-f", "%o", "--json"], 2, "a template replaces"),
+        (["orders", "-t", "%q"], 2, "-t: %q at column 1"),
+        (["orders", "-t", "refunds"], 2, "-t 'refunds' names no field of a record, such as %v"),
+        (["orders", "-f", "--to", 5], 2, "--to ends the range, and -f does not end"),
+        (["orders", "-f", "--format", "json"], 2, "use --format jsonl"),
+        (["orders", "-t", "%o", "--json"], 2, "a template replaces"),
         (["orders", "--format", "csv", "--json"], 2, "--json and --format csv conflict"),
         (["orders", "--format", "xml"], 2, "'xml' is not one of"),
         (["or/ders"], 2, "or/ders"),
@@ -113,6 +116,39 @@ def test_invalid_call_is_reported_in_one_line(
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
     assert ran.err.startswith("seeklog: ")
     assert message.format(store=store) in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cat", "-f", "%o %k\\n", "{store}", "orders"],
+        ["cat", "{store}", "orders", "-f", "%o %k\\n"],
+        ["cat", "{store}", "orders", "-f%o %k\\n"],
+        ["cat", "{store}", "%o %k\\n"],
+        ["tail", "-f", "%o %k\\n", "{store}", "orders"],
+        ["key", "{store}", "orders", "customer_1", "-f", "%o %k\\n"],
+    ],
+)
+def test_template_in_kcats_place_is_answered_with_the_option(run: Run, store: Path, arguments: list[str]) -> None:
+    ran = run(*[word.format(store=store) for word in arguments])
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, b"", 1)
+    assert ran.err.startswith("seeklog: '%o %k\\\\n' is a template")
+    assert "here the option is -t: -t '%o %k\\n'" in ran.err
+
+
+def test_template_after_f_is_answered_when_the_directory_is_preset(run: Run, store: Path) -> None:
+    ran = run("cat", "orders", "-f", "%o %k", env={"SEEKLOG_DIR": str(store)})
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "here the option is -t: -t '%o %k'" in ran.err
+
+
+def test_key_that_looks_like_a_template_is_a_key(run: Run, store: Path) -> None:
+    ran = run("key", store, "orders", "%s")
+
+    assert ran.code == 4
+    assert 'has the key "%s"' in ran.err
 
 
 def test_missing_directory_is_not_created(run: Run, tmp_path: Path) -> None:
@@ -151,7 +187,7 @@ def test_csv_has_the_expected_columns(run: Run, store: Path) -> None:
     ran = run("cat", store, "orders", "--format", "csv", "-n", 1)
 
     assert list(csv.reader(io.StringIO(ran.text))) == [
-        ["partition", "offset", "timestamp", "key", "value", "headers"],
+        ["partition", "offset", "timestamp", "key", "value", "headers", "encoding"],
         [
             "0",
             "0",
@@ -159,6 +195,7 @@ def test_csv_has_the_expected_columns(run: Run, store: Path) -> None:
             "customer_0",
             '{"id": 0, "paise": 0}',
             '[{"key": "source", "value": "app"}]',
+            "",
         ],
     ]
 
@@ -189,7 +226,7 @@ def hostile(tmp_path: Path) -> Path:
 
 def test_raw_values_reach_a_pipe_unchanged(run: Run, hostile: Path) -> None:
     assert run("cat", hostile, "odd", "--format", "raw").out == b"\x1b[2J\xff\r\n\n\n"
-    assert run("cat", hostile, "odd", "-n", 1, "-f", "%k|%v").out == b"\x1b]0;x\x07|\x1b[2J\xff\r\n"
+    assert run("cat", hostile, "odd", "-n", 1, "-t", "%k|%v").out == b"\x1b]0;x\x07|\x1b[2J\xff\r\n"
 
 
 @pytest.mark.parametrize("arguments", [["--format", name] for name in ("table", "jsonl", "json", "csv", "raw", "hex")])
@@ -204,7 +241,7 @@ def test_escape_sequences_in_records_are_neutralised(run_on_terminal: Run, hosti
 
 def test_template_on_a_terminal_escapes_record_data(run_on_terminal: Run, hostile: Path) -> None:
     assert (
-        run_on_terminal("cat", hostile, "odd", "-f", "%k %v\\n", "-n", 1).out == b"\\x1b]0;x\\x07 \\x1b[2J\\xff\\r\\n\n"
+        run_on_terminal("cat", hostile, "odd", "-t", "%k %v\\n", "-n", 1).out == b"\\x1b]0;x\\x07 \\x1b[2J\\xff\\r\\n\n"
     )
 
 

@@ -37,6 +37,17 @@ def test_refused_create_leaves_no_files(run: Run, tmp_path: Path, arguments: lis
     assert not (tmp_path / "data").exists()
 
 
+def test_default_number_of_partitions_is_that_of_python(run: Run, tmp_path: Path) -> None:
+    with seeklog.open(tmp_path / "data", background=False) as store:
+        store.create_topic("in-python")
+    run("create", "data", "typed")
+    run("append", "data", "appended", "--create", stdin=b"a\n")
+
+    with seeklog.open(tmp_path / "data", read_only=True) as store:
+        numbers = {name: len(store.describe_topic(name).partitions) for name in store.topics()}
+    assert numbers == dict.fromkeys(("appended", "in-python", "typed"), 1)
+
+
 def test_existing_topic_is_not_changed(run: Run, store: Path) -> None:
     ran = run("create", store, "orders")
     assert (ran.code, "seeklog config" in ran.err) == (1, True)

@@ -47,7 +47,7 @@ def test_json_lines_are_the_same_as_those_of_cat(run: Run, store: Path, tmp_path
 
 
 def test_range_of_one_partition_is_exported_as_csv(run: Run, store: Path, tmp_path: Path) -> None:
-    ran = run("export", store, "orders", "-o", "data.txt", "--csv", "-p", 1, "--from", 2, "--to", 4)
+    ran = run("export", store, "orders", "-o", "data.txt", "--format", "csv", "-p", 1, "--from", 2, "--to", 4)
 
     assert ran.code == 0
     found = list(csv.DictReader(io.StringIO((tmp_path / "data.txt").read_text())))
@@ -60,6 +60,19 @@ def test_empty_topic_yields_a_file_without_rows(run: Run, store: Path, tmp_path:
     run("export", store, "refunds", "-o", "refunds.parquet")
 
     assert parquet.read_table(tmp_path / "refunds.parquet").num_rows == 0
+
+
+def test_only_header_keys_that_are_not_text_add_a_column(run: Run, store: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with seeklog.open(store, background=False) as made, made.writer("refunds", 0) as log:
+        log.append(b"plain", headers=[("a", b"1")])
+        log.append(b"odd", headers=[("a", b"1"), ("\udcff", b"2")])
+
+    run("export", store, "refunds", "-o", "odd.parquet")
+    run("export", store, "refunds", "-o", "plain.parquet", "--to", 1)
+
+    assert parquet.read_table(tmp_path / "odd.parquet")["header_keys"].to_pylist() == [None, [b"a", b"\xff"]]
+    assert "header_keys" not in parquet.read_table(tmp_path / "plain.parquet").column_names
 
 
 def test_existing_file_is_replaced_only_with_force(run: Run, store: Path, tmp_path: Path) -> None:
@@ -76,13 +89,13 @@ def test_existing_file_is_replaced_only_with_force(run: Run, store: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["orders", "-o", "orders.xls"], 2, "pass --parquet, --csv or --jsonl"),
+        (["orders", "-o", "orders.xls"], 2, "pass --format: parquet, csv, jsonl, arrow, arrows"),
         (["orders"], 2, "Missing option '--output'"),
         (["order", "-o", "x.csv"], 4, "did you mean 'orders'?"),
         (["orders", "-o", "x.csv", "--from", 99], 4, "offset 99 is out of range"),
         (["orders", "-o", "x.csv", "--to", "@soon"], 2, "@soon is not a time"),
         (["orders", "-o", "nowhere/x.csv"], 4, "No such file or directory"),
-        (["orders", "-o", ".", "--csv"], 2, ". is a directory; name a file"),
+        (["orders", "-o", ".", "--format", "csv"], 2, ". is a directory; name a file"),
     ],
 )
 def test_invalid_call_is_one_line_and_leaves_no_file(
@@ -140,7 +153,7 @@ def test_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
 
 
 def test_export_to_stdout_is_refused(run: Run, store: Path, tmp_path: Path) -> None:
-    ran = run("export", store, "orders", "-o", "-", "--jsonl")
+    ran = run("export", store, "orders", "-o", "-", "--format", "jsonl")
 
     assert (ran.code, ran.out) == (2, b"")
     assert "seeklog cat" in ran.err

@@ -128,6 +128,33 @@ def test_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
     assert committed(billed) == {0: 0, 1: 0}
 
 
+def test_reset_creates_a_group_that_never_committed(run: Run, store: Path) -> None:
+    ran = run("reset", store, "billing", "orders", "--to", "-3", "--yes")
+
+    assert (ran.code, ran.err.splitlines()[-1]) == (0, "created group billing with offsets in 2 partitions of orders")
+    assert [row["old"] for row in rows(ran.text)] == [None, None]
+    assert committed(store) == {0: 7, 1: 7}
+
+
+def test_dry_reset_of_a_new_group_names_the_nearest_and_writes_nothing(run: Run, billed: Path) -> None:
+    before = bytes_of(billed)
+
+    ran = run("reset", billed, "biling", "orders", "--to", "start", "--dry-run")
+
+    assert (ran.code, len(ran.lines)) == (0, 2)
+    assert ran.err.splitlines() == [
+        f"there is no group 'biling' in {billed}; did you mean 'billing'?",
+        "would create group biling with offsets in 2 partitions of orders",
+    ]
+    assert bytes_of(billed) == before
+
+
+def test_reset_refuses_an_invalid_group_name_before_it_asks(run: Run, store: Path) -> None:
+    ran = run("reset", store, "", "orders", "--to", "start", "--dry-run")
+
+    assert (ran.code, ran.out) == (2, b"")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -143,6 +143,34 @@ def test_headers_suffice_without_records(run: Run, rich: Path) -> None:
     assert "Checksums were not verified." in page
 
 
+@pytest.mark.parametrize(
+    ("zone", "options", "sentence"),
+    [
+        ("Asia/Kolkata", ["--utc"], "Times are in UTC."),
+        ("UTC", [], "Times are in UTC, the local time zone."),
+        ("Asia/Kolkata", [], "Times are local, UTC+05:30."),
+    ],
+)
+def test_page_names_the_zone_that_its_times_have(
+    run: Run, rich: Path, zone: str, options: list[str], sentence: str
+) -> None:
+    text = run("report", rich, "-o", "-", "--no-check", *options, env={"TZ": zone}).text
+
+    assert sentence in text
+    zones = set(re.findall(r"\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)", text))
+    assert zones == {"Z" if "in UTC" in sentence else "+05:30"}
+
+
+def test_page_names_both_offsets_if_a_time_is_in_summer(run: Run, rich: Path) -> None:
+    with seeklog.open(rich, background=False) as made, made.writer("single", 0) as log:
+        log.append(b"in winter", timestamp_ms=MORNING_MS)
+        log.append(b"in summer", timestamp_ms=MORNING_MS + 200 * 86_400_000)
+
+    text = run("report", rich, "-o", "-", "--no-check", env={"TZ": "Europe/Berlin"}).text
+
+    assert "Times are local, UTC+01:00 or UTC+02:00." in text
+
+
 def test_archive_is_reported(run: Run, rich: Path, tmp_path: Path) -> None:
     with seeklog.open(rich, background=False) as store:
         store.archive(tmp_path / "cold", topics=["orders"])
@@ -281,9 +309,9 @@ def test_browser_shows_every_plot_without_errors(
     assert seen.damage == 1
     assert seen.scripts == 1
     assert seen.width == width  # nothing overflows
-    assert (seen.overlaps, seen.outside) == ([], [])
+    assert (seen.overlaps, seen.outside, seen.clipped) == ([], [], [])
     assert seen.theme == ("Light" if is_dark else "Dark")
-    assert sum(map(int, re.findall(r"\d+", seen.paper)[:3])) < 200 if is_dark else 600
+    assert (sum(map(int, re.findall(r"\d+", seen.paper)[:3])) < 200) == is_dark
     assert "<i>group</i>" in seen.text  # as text
     assert os.path.getsize(tmp_path / "out.png") > 20_000
 

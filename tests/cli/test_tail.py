@@ -45,9 +45,9 @@ def test_empty_topic_prints_nothing(run: Run, store: Path) -> None:
 class Followed:
     """`seeklog tail -f` in a pipe, while another process writes."""
 
-    def __init__(self, store: Path, *arguments: str) -> None:
+    def __init__(self, store: Path, *arguments: str, verb: str = "tail") -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "tail", "-f", str(store), "orders", *arguments],
+            [*COMMAND, verb, "-f", str(store), "orders", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=surroundings(store),
@@ -98,6 +98,38 @@ def test_new_records_are_printed_and_ctrl_c_prints_the_resume_command(store: Pat
         assert again.take(1) == [24]
     finally:
         again.interrupt()
+
+
+def test_cat_follows_after_the_end_until_its_limit(store: Path) -> None:
+    followed = Followed(store, "--from", "8", "-n", "6", verb="cat")
+    try:
+        assert followed.take(4) == [16, 18, 17, 19]
+        append(store, 20)
+        assert followed.take(1) == [20]
+        append(store, 22, 24)
+        assert followed.take(1) == [22]
+        _, err = followed.process.communicate(timeout=TIMEOUT_S)
+    finally:
+        followed.process.kill()
+
+    assert (followed.process.returncode, err) == (0, "")
+
+
+def test_interrupted_cat_prints_the_call_for_the_rest(store: Path) -> None:
+    followed = Followed(store, "--partition", "1", "--from", "8", "-n", "6", verb="cat")
+    try:
+        assert followed.take(2) == [17, 19]
+        append(store, 21)
+        assert followed.take(1) == [21]
+    finally:
+        code, err = followed.interrupt()
+
+    assert (code, err.count("\n")) == (130, 1)
+    arguments = shlex.split(err.strip().removeprefix("resume with: "))
+    assert arguments[:7] == ["seeklog", "cat", "-f", str(store), "orders", "--partition", "1"]
+    # The process may have been interrupted between writing a record and counting it.
+    assert arguments[7:9] in (["-n", "3"], ["-n", "4"])
+    assert arguments[9:] in (["--from", "1:11"], ["--from", "1:10"])
 
 
 def test_ctrl_c_on_a_terminal_prints_the_resume_command(run_on_terminal: Run, store: Path) -> None:

@@ -49,8 +49,8 @@ def test_new_topic_has_empty_partitions_and_configuration_of_store(root: Path) -
         assert dict(made.configured) == {}
 
 
-def test_topic_has_four_partitions_by_default(store: Store) -> None:
-    assert len(store.create_topic("orders").partitions) == 4
+def test_topic_has_one_partition_by_default_as_in_kafka(store: Store) -> None:
+    assert len(store.create_topic("orders").partitions) == 1
 
 
 def test_topic_has_layout_of_broker_on_disk(store: Store, root: Path) -> None:

@@ -46,17 +46,21 @@ class Verb(click.Command):
         except KeyboardInterrupt:
             raise Interrupted from None
 
+    def positionals(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return the arguments that are not options; none if an option is invalid."""
+        options = click.Command(None, params=[param for param in self.params if isinstance(param, click.Option)])
+        try:
+            return options.make_parser(ctx).parse_args(args=list(args))[1]
+        except click.UsageError:
+            return []  # reported when the whole command line is parsed
+
     def _with_directory(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default directory before the other arguments, if DIR is omitted."""
         expected = [param for param in self.params if isinstance(param, click.Argument)]
         preset = settings.directory()
         if preset is None or not expected or expected[0].name != "directory" or "-h" in args or "--help" in args:
             return args
-        options = click.Command(None, params=[param for param in self.params if isinstance(param, click.Option)])
-        try:
-            given = options.make_parser(ctx).parse_args(args=list(args))[1]
-        except click.UsageError:
-            given = []  # reported when the whole command line is parsed
+        given = self.positionals(ctx, args)
         is_full = not any(argument.nargs == -1 for argument in expected) and len(given) >= len(expected)
         if is_full or (given and ("/" in given[0] or given[0] in (".", ".."))):
             return args
@@ -127,9 +131,9 @@ def app() -> None:
     pass
 
 
-def verb(function: Callable[..., Any]) -> Verb:
+def verb(function: Callable[..., Any], *, kind: type[Verb] = Verb) -> Verb:
     """Turn a function into a subcommand. Its first argument is the `Terminal`, its docstring is the help."""
-    return click.command(name=function.__name__, cls=Verb)(click.pass_obj(function))
+    return click.command(name=function.__name__, cls=kind)(click.pass_obj(function))
 
 
 def run(arguments: list[str]) -> int:

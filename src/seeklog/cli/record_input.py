@@ -1,37 +1,58 @@
-"""The input of `append`: lines, JSON lines as printed by `cat`, or CSV with column names in the first row.
+"""The input of `append` as text: lines, JSON lines as printed by `cat`, or CSV with column names in the first row.
 
-The columns of CSV are key, value, timestamp, partition, headers (JSON, as in `cat --format csv`) and header.NAME, in
-any order. The columns topic and offset of `cat` are ignored. An empty cell is an empty value, and no key, timestamp or
-header.
+The columns of CSV are key, value, timestamp, partition, headers (JSON, as in `cat --format csv`), encoding (see
+`record_output`) and header.NAME, in any order. The columns topic and offset of `cat` are ignored. An empty cell is an
+empty value, and no key, timestamp or header.
 """
 
 from __future__ import annotations
 
+import base64
 import csv
-import difflib
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from typing import Final
 
-from seeklog.cli.show.record_json import Draft, Headers, decode_headers, decode_line, decode_partition, decode_timestamp
+from seeklog.cli.columns import Columns, header_name
+from seeklog.cli.show.record_json import (
+    FIELDS,
+    Draft,
+    Headers,
+    decode_headers,
+    decode_line,
+    decode_partition,
+    decode_timestamp,
+)
 from seeklog.errors import InvalidRecord, SeeklogError
 
 CHUNK_BYTES: Final = 1 << 18
 # Bounds memory if the input has no delimiter.
 MAX_LINE_BYTES: Final = 1 << 28
-_CSV_COLUMNS: Final = ("key", "value", "timestamp", "partition", "headers", "topic", "offset")
-_HEADER: Final = "header."
+_CSV_COLUMNS: Final = ("key", "value", "timestamp", "partition", "headers", "encoding", "topic", "offset")
+_ENCODINGS: Final = frozenset({"key:base64", "value:base64", "key:null", "value:null"})
+
+_JSON_LIST: Final = "a JSON list over several lines; write one object on each line, as: jq -c '.[]'"
+NOT_TEXT: Final = "a NUL byte, so this is not text; to append the bytes of each line as they are, pass --format lines"
 
 Numbered = tuple[int, Draft]
 
 
-class BadLine(SeeklogError):
-    """A line that is not a record. Records before it have been appended, none after it."""
+class BadRecord(SeeklogError):
+    """A line or a row that is not a record. Records before it have been appended, none after it."""
 
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(f"line {number}: {reason}")
+    def __init__(self, number: int | None, reason: str, *, unit: str = "line", column: str | None = None) -> None:
+        super().__init__(reason)
+        self.file: str | None = None
+        self._number, self._reason, self._unit, self._column = number, reason, unit, column
+
+    def __str__(self) -> str:
+        number = None if self._number is None else f"{self._unit} {self._number:,}"
+        column = None if self._column is None else f"column {self._column[:40]}"
+        where = ", ".join(filter(None, (self.file, number, column)))
+        return f"{where}: {self._reason}" if where else self._reason
 
 
 def read_chunks(stream: BufferedReader, *, read: Callable[[int], object]) -> Iterator[bytes]:
@@ -55,7 +76,7 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
             rest.append(chunk)
             waiting += len(chunk)
             if waiting > MAX_LINE_BYTES:
-                raise BadLine(number + 1, f"longer than {MAX_LINE_BYTES:,} bytes; pass the --delimiter of the input")
+                raise BadRecord(number + 1, f"longer than {MAX_LINE_BYTES:,} bytes; pass the --delimiter of the input")
             continue
         first, *lines = chunk.split(delimiter)
         number += 1
@@ -78,30 +99,38 @@ class Reader:
     key_separator: bytes | None = None
     empty_is_null: bool = False
     headers: Headers = ()
+    columns: Columns = field(default_factory=Columns)
+    delimiter: bytes = b"\n"
+    allows_nul: bool = True
+    """Whether a line may contain NUL bytes, as binary data does and text does not."""
 
     def read_lines(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
         """Yield a record for each line. A line without the separator is a value without a key."""
-        key, separator, empty_is_null, headers = self.key, self.key_separator, self.empty_is_null, self.headers
+        key, separator = self.key, self.key_separator
         for number, line in lines:
+            if not self.allows_nul and b"\0" in line:
+                raise BadRecord(number, NOT_TEXT)
             value: bytes | None = line
             if separator is not None:
                 before, match, after = line.partition(separator)
                 key, value = (before, after) if match else (None, line)
-            if empty_is_null:
-                value = value or None
+            if self.empty_is_null:
                 key = key or None
-            yield number, Draft(value, key, headers)
+            yield number, Draft(value, key)
 
     def read_json(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
         """Yield the records in lines of JSON; skip empty lines."""
+        pick = functools.partial(self.columns.pick, known=FIELDS) if self.columns.named else None
         for number, line in lines:
             if not line or line.isspace():
                 continue
             try:
-                draft = decode_line(line)
+                draft = decode_line(line, pick=pick)
             except InvalidRecord as error:
-                raise BadLine(number, str(error)) from None
-            yield number, self._completed(draft)
+                if line.strip() == b"[":
+                    raise BadRecord(number, _JSON_LIST) from None
+                raise BadRecord(number, str(error)) from None
+            yield number, draft
 
     def read_csv(self, chunks: Iterable[bytes]) -> Iterator[Numbered]:
         """Yield the records in rows of CSV, whose first row names the columns."""
@@ -112,19 +141,25 @@ class Reader:
             if first is None:
                 return
             names = [name.strip() for name in first]
-            _check_columns(names)
+            table = _Table(self.columns.find(names, known=_CSV_COLUMNS), names)
             for row in rows:
                 if len(row) not in (0, len(names)):
                     raise InvalidRecord(f"{len(row)} cells, but the first row names {len(names)} columns")
                 if row:
-                    yield rows.line_num, self._completed(_csv_draft(dict(zip(names, row, strict=True))))
+                    yield rows.line_num, table.draft(row, number=rows.line_num)
         except (InvalidRecord, csv.Error) as error:
-            raise BadLine(max(1, rows.line_num), str(error)) from None
+            raise BadRecord(max(1, rows.line_num), str(error)) from None
+
+    def complete(self, drafts: Iterable[Numbered]) -> Iterable[Numbered]:
+        """Return the records with the headers that all of them get, and with null for empty values if asked to."""
+        if not (self.headers or self.empty_is_null):
+            return drafts
+        return ((number, self._completed(draft)) for number, draft in drafts)
 
     def _completed(self, draft: Draft) -> Draft:
         if self.empty_is_null and draft.value == b"":
             draft = draft._replace(value=None)
-        return draft._replace(headers=draft.headers + self.headers) if self.headers else draft
+        return draft._replace(headers=draft.headers + self.headers)
 
 
 def _text_lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -132,36 +167,70 @@ def _text_lines(chunks: Iterable[bytes]) -> Iterator[str]:
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise BadLine(number, f"byte {error.start} is not UTF-8; use --json with base64 for binary data") from None
+            reason = f"byte {error.start} is not UTF-8; in CSV such data is base64, with value:base64 in encoding"
+            raise BadRecord(number, reason) from None
         yield text + "\n"
 
 
-def _check_columns(names: list[str]) -> None:
-    for name in names:
-        if name not in _CSV_COLUMNS and not (name.startswith(_HEADER) and name != _HEADER):
-            nearest = difflib.get_close_matches(name, _CSV_COLUMNS, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(_CSV_COLUMNS)} and header.NAME"
-            raise InvalidRecord(f"unknown column {name[:40]!r} in the first row; {hint}")
-    if len(set(names)) != len(names):
-        raise InvalidRecord("the first row names a column twice")
-    if "value" not in names:
-        raise InvalidRecord("the first row names no column value")
+class _Table:
+    """The columns of CSV."""
 
+    def __init__(self, columns: dict[str, str], names: list[str]) -> None:
+        self._columns = columns
+        self._at = {field: names.index(column) for field, column in columns.items()}
+        self._headers = [(name, self._at[field]) for field in columns if (name := header_name(field)) is not None]
 
-def _csv_draft(cells: dict[str, str]) -> Draft:
-    headers: Headers = ()
-    if cells.get("headers"):
+    def draft(self, row: list[str], *, number: int) -> Draft:
+        cells = {field: row[at] for field, at in self._at.items()}
+        here = "encoding"
         try:
-            headers = decode_headers(json.loads(cells["headers"]))
-        except (ValueError, RecursionError):
-            raise InvalidRecord("headers is not JSON") from None
-    headers += tuple(
-        (name.removeprefix(_HEADER), cell.encode()) for name, cell in cells.items() if name.startswith(_HEADER) and cell
-    )
-    return Draft(
-        value=cells["value"].encode(),
-        key=cells["key"].encode() if cells.get("key") else None,
-        headers=headers,
-        timestamp_ms=decode_timestamp(cells.get("timestamp") or None),
-        partition=decode_partition(cells.get("partition") or None),
-    )
+            encodings = _encodings(cells.get("encoding"))
+            here = "key"
+            key = _decoded(cells.get("key") or None, "key", encodings)
+            here = "value"
+            value = _decoded(cells["value"], "value", encodings)
+            here = "headers"
+            headers = _csv_headers(cells.get("headers"))
+            here = "timestamp"
+            timestamp_ms = decode_timestamp(cells.get("timestamp") or None)
+            here = "partition"
+            partition = decode_partition(cells.get("partition") or None)
+        except InvalidRecord as error:
+            raise BadRecord(number, str(error), column=self._columns[here]) from None
+        for name, at in self._headers:
+            if row[at]:
+                headers += ((name, row[at].encode()),)
+        return Draft(value, key, headers, timestamp_ms, partition)
+
+
+def _encodings(cell: str | None) -> frozenset[str]:
+    if not cell:
+        return frozenset()
+    found = frozenset(cell.split())
+    if not found <= _ENCODINGS:
+        raise InvalidRecord(f"{cell[:40]!r} is not among {', '.join(sorted(_ENCODINGS))}")
+    return found
+
+
+def _decoded(cell: str | None, field: str, encodings: frozenset[str]) -> bytes | None:
+    """Return the bytes of a cell; None for a key means that the cell is empty."""
+    if f"{field}:null" in encodings:
+        if cell:
+            raise InvalidRecord(f"the encoding says {field}:null, but there is a {field}")
+        return None
+    if f"{field}:base64" in encodings:
+        try:
+            return base64.b64decode(cell or "", validate=True)
+        except ValueError:
+            raise InvalidRecord(f"{(cell or '')[:40]!r} is not base64, as the encoding says") from None
+    return None if cell is None else cell.encode()
+
+
+def _csv_headers(cell: str | None) -> Headers:
+    if not cell:
+        return ()
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError):
+        raise InvalidRecord("headers is not JSON") from None
+    return decode_headers(found)

@@ -33,9 +33,9 @@ _FORMAT: Final = ds.ParquetFileFormat()
 _NOWHERE: Final = fs.LocalFileSystem()
 
 
-def topic_schema() -> pa.Schema:
+def topic_schema(*, timestamp_unit: arrow.TimestampUnit = "us") -> pa.Schema:
     """Return the columns: those of Spark's Kafka source."""
-    own = {field.name: field for field in arrow.schema(arrow.ALL_COLUMNS, timestamp_unit="us")}
+    own = {field.name: field for field in arrow.schema(arrow.ALL_COLUMNS, timestamp_unit=timestamp_unit)}
     own["topic"] = pa.field("topic", pa.string(), nullable=False)
     own["partition"] = pa.field("partition", pa.int32(), nullable=False)
     return pa.schema([own[name] for name in COLUMNS])
@@ -53,10 +53,13 @@ class Read(NamedTuple):
 class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """One topic as a dataset. `ranges` is called when a scan begins; `reads` lists what scans have read."""
 
-    def __init__(self, topic: str, ranges: Callable[[], Sequence[Range]]) -> None:
+    def __init__(
+        self, topic: str, ranges: Callable[[], Sequence[Range]], *, timestamp_unit: arrow.TimestampUnit = "us"
+    ) -> None:
         self._topic = topic
         self._ranges = ranges
-        self._schema = topic_schema()
+        self._timestamp_unit = timestamp_unit
+        self._schema = topic_schema(timestamp_unit=timestamp_unit)
         self.reads: list[Read] = []
         self.failure: Exception | None = None
         """The error of the last scan that failed: DuckDB reports only its own text."""
@@ -98,7 +101,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         if start >= stop:
             return
         own = [name for name in schema.names if name in arrow.ALL_COLUMNS] or ["offset"]
-        for batch in part.log.scan_arrow(start, stop, columns=own, timestamp_unit="us"):
+        for batch in part.log.scan_arrow(start, stop, columns=own, timestamp_unit=self._timestamp_unit):
             columns = {name: batch.column(name) for name in own}
             if "topic" in schema.names:
                 columns["topic"] = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
-from seeklog.config import LogConfig
+from seeklog.config import DEFAULT_PARTITIONS, LogConfig
 from seeklog.errors import (
     LogClosed,
     SeeklogError,
@@ -153,7 +153,7 @@ class Store:
         return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
 
     def create_topic(
-        self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
+        self, name: str, *, partitions: int = DEFAULT_PARTITIONS, config: Mapping[str, Any] | None = None
     ) -> TopicDescription:
         """Create a topic, completely and durably or not at all.
 

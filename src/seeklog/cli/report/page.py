@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -23,6 +24,7 @@ MAX_FINDINGS: Final = 20
 MAX_GROUP_ROWS: Final = 200
 _TONES: Final = {"zstd": "a", "lz4": "b", "gzip": "c", "snappy": "d", "none": "e"}
 _NOTHING_OUTSIDE: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_OFFSET: Final = re.compile(r"(Z|[+-]\d\d:\d\d)\Z")
 _NUMBERS: Final = frozenset(
     {"partitions", "segments", "records", "size", "partition", "committed", "high watermark", "lag"}
 )
@@ -49,7 +51,8 @@ def page(facts: StoreFacts, *, utc: bool) -> str:
         tag("title", f"seeklog: {facts.location}"),
         tag("style", _part("page.css")),
     )
-    created = f"Created {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {'in UTC' if utc else 'local'}."
+    times = [facts.made_at_ms, *(union(topic.times for topic in facts.topics) or ())]
+    created = f"Created {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {_zone(times, utc=utc)}."
     footer = f"Created by seeklog {seeklog.__version__}. The page is self-contained and loads nothing."
     body = tag(
         "body",
@@ -71,6 +74,17 @@ def page(facts: StoreFacts, *, utc: bool) -> str:
 
 def _part(name: str) -> Markup:
     return Markup(files(__package__).joinpath(name).read_text())
+
+
+def _zone(times: Iterable[int], *, utc: bool) -> str:
+    """Return the zone of these times, as they are printed."""
+    if utc:
+        return "in UTC"
+    moments = filter(None, [amounts.moment(time, utc=False) for time in times])
+    offsets = sorted({match[0] for moment in moments if (match := _OFFSET.search(moment))})
+    if offsets == ["Z"]:
+        return "in UTC, the local time zone"
+    return "local, " + " or ".join(f"UTC{offset.replace('Z', '+00:00')}" for offset in offsets)
 
 
 def _soft(text: str) -> Markup:
@@ -121,7 +135,9 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     kinds = ["n" if title in _NUMBERS else None for title in titles]
 
     def line(name: str, cells: Sequence[object]) -> Markup:
-        return tag("tr", [tag(name, cell, class_=kind) for cell, kind in zip(cells, kinds, strict=True)])
+        parts = zip(cells, kinds, titles, strict=True)
+        # On a narrow page each cell shows its title.
+        return tag("tr", [tag(name, cell, class_=kind, data_title=title) for cell, kind, title in parts])
 
     body = tag("tbody", [line("td", row) for row in rows])
     return tag("div", tag("table", tag("thead", line("th", titles)), body), class_="wide")
@@ -344,8 +360,9 @@ def _lateness(topic: TopicFacts) -> Markup:
     if not late.count:
         in_order = "No record is older than an earlier record of its partition."
         return _card("lateness", "Time disorder", in_order if read else "No records were read.")
+    p50, p95, p99 = (amounts.span(late.percentile(share) / 1000) for share in (0.5, 0.95, 0.99))
     caption = (
         f"{late.count:,} of {read:,} records ({late.count / read:.1%}) are older than an earlier record of their "
-        f"partition: p50 {amounts.span(late.percentile(0.5) / 1000)}, maximum {amounts.span(late.most / 1000)}."
+        f"partition: p50 {p50}, p95 {p95}, p99 {p99}, maximum {amounts.span(late.most / 1000)}."
     )
     return _card("lateness", "Time disorder: how late records are", caption, charts.lateness(late))

@@ -22,6 +22,9 @@ _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECE: Final = re.compile(r"%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 _INT32: Final = struct.Struct(">i")
 
+# A field in a template.
+FIELD: Final = re.compile("%[svSkKRhTtpo]")
+
 Part = Callable[[Record], bytes]
 
 
@@ -63,7 +66,7 @@ def compile_format(text: str, *, is_neutral: bool) -> Part:
     form = b""
     parts: list[Part] = []
     for match in _PIECE.finditer(text):
-        letter, where = match["letter"], f"-f: {match[0]} at column {match.start() + 1}"
+        letter, where = match["letter"], f"-t: {match[0]} at column {match.start() + 1}"
         if letter is None:
             form += _literal(match, where).replace(b"%", b"%%")
         elif letter == "%":

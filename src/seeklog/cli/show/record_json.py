@@ -26,8 +26,9 @@ from seeklog.errors import InvalidRecord
 from seeklog.record.record import Record
 
 _HEADER_FIELDS: Final = dict.fromkeys(("key", "key_base64", "value", "value_base64"))
-_FIELDS: Final = dict.fromkeys(("topic", "partition", "offset", "timestamp", *_HEADER_FIELDS, "headers"))
+FIELDS: Final = dict.fromkeys(("topic", "partition", "offset", "timestamp", *_HEADER_FIELDS, "headers"))
 _EXAMPLE: Final = '{"key": "a", "value": "b"}'
+_OTHER_JSON: Final = "For other JSON pass --value-column, or --format lines to append each line as it is"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WHOLE: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
@@ -99,8 +100,11 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
     return line
 
 
-def decode_line(line: bytes) -> Draft:
-    """Decode a line of JSON; raise `InvalidRecord` with the reason."""
+def decode_line(line: bytes, *, pick: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> Draft:
+    """Decode a line of JSON; raise `InvalidRecord` with the reason.
+
+    `pick` returns the fields of a record from those of an object with others.
+    """
     try:
         # json.loads guesses the encoding of bytes.
         found = json.loads(line.decode())
@@ -108,9 +112,11 @@ def decode_line(line: bytes) -> Draft:
         raise InvalidRecord(f"not JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
         raise InvalidRecord(f"{_kind(found)} instead of an object such as {_EXAMPLE}")
-    _check_names(found, _FIELDS, "")
+    if pick is not None:
+        found = pick(found)
+    _check_names(found, FIELDS, "")
     if "value" not in found and "value_base64" not in found:
-        raise InvalidRecord(f"no value; a record is {_EXAMPLE}. Without --json, the line itself is the value")
+        raise InvalidRecord(f"no value; a record is {_EXAMPLE}. {_OTHER_JSON}")
     return Draft(
         value=_bytes(found, "value", ""),
         key=_bytes(found, "key", ""),
@@ -205,7 +211,8 @@ def _check_names(found: Mapping[str, Any], known: Mapping[str, None], where: str
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
-            raise InvalidRecord(f"{where}unknown field {name[:40]!r}; {hint}")
+            other = "" if where or nearest else f". {_OTHER_JSON}"
+            raise InvalidRecord(f"{where}unknown field {name[:40]!r}; {hint}{other}")
 
 
 def _reason(error: Exception) -> str:

@@ -1,12 +1,16 @@
 """The output of records to stdout or a file.
 
-table   columns for people                csv   text in columns; null is empty, bytes that are not UTF-8 are escaped
+table   columns for people                csv   text in columns; lossless
 jsonl   see `record_json`; lossless       raw   values, each followed by a newline
 json    the same, as one list             hex   all bytes of a record, 16 per line
+
+In CSV an empty key is null, an empty value is empty, and bytes are UTF-8. The column `encoding` names the exceptions,
+separated by spaces: `key:base64`, `value:base64`, `value:null`. An empty key is an empty cell with `key:base64`.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ from seeklog.errors import UsageError
 from seeklog.record.record import Record
 
 FORMATS: Final = ("table", "jsonl", "json", "csv", "raw", "hex")
-CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers", "encoding")
 # The maximum width of every column but the last.
 MAX_CELL: Final = 32
 # The maximum width of a table that is not printed on a terminal.
@@ -45,6 +49,8 @@ def stdout_writer(terminal: Terminal, template: str | None, *, partitions: int) 
     if terminal.as_json and terminal.format_option not in (None, "jsonl"):
         raise UsageError(f"--json and --format {terminal.format_option} conflict; pass one of them")
     if template is not None:
+        if "%" not in template:
+            raise UsageError(f"-t {template!r} names no field of a record, such as %v; topics are arguments: DIR TOPIC")
         return _each(compile_format(template, is_neutral=terminal.shows_tables))
     if terminal.row_format == "table":
         return Writer(_Table(terminal, shows_partition=partitions > 1).encode)
@@ -89,18 +95,27 @@ def _lines(line: Callable[[Record], str]) -> Writer:
 def _csv_cells(*, utc: bool, is_seen: bool) -> Callable[[Record], tuple[Any, ...]]:
     moment, line = moment_encoder(utc=utc), line_encoder(utc=utc)
 
-    def text(data: bytes | None) -> str | None:
-        decoded = None if data is None else data.decode("utf-8", "backslashreplace")
-        return neutral(decoded) if decoded and is_seen else decoded
+    def cell(name: str, data: bytes) -> tuple[str, str]:
+        """Return the text for bytes, and what to add to the column `encoding`."""
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(data).decode(), f"{name}:base64"
+        return neutral(text) if is_seen else text, ""
 
     def cells(record: Record) -> tuple[Any, ...]:
+        key, key_encoding = ("", "") if record.key is None else cell("key", record.key)
+        value, value_encoding = ("", "value:null") if record.value is None else cell("value", record.value)
+        if record.key == b"":
+            key_encoding = "key:base64"
         return (
             record.partition,
             record.offset,
             moment(record.timestamp_ms) or record.timestamp_ms,
-            text(record.key),
-            text(record.value),
+            key,
+            value,
             line(record).rpartition('"headers": ')[2][:-1] if record.headers else "",
+            f"{key_encoding} {value_encoding}".strip(),
         )
 
     return cells

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral, neutral_json
 from seeklog.cli.show.terminal import Terminal
 
+# Characters of CSV.
+_QUOTED: Final = re.compile('[,"\r\n]')
 FORMATS = ("table", "jsonl", "json", "csv")
 
 
@@ -65,9 +66,13 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as lines of CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return "".join([(",".join(map(_csv_field, row)) or '""') + "\n" for row in rows])
+
+
+def _csv_field(value: Any) -> str:
+    # Python's writer does not quote a lone carriage return, which its reader then refuses.
+    text = "" if value is None else str(value)
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
 
 
 def _csv_cell(value: Any) -> Any:

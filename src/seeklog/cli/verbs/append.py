@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import stat
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from io import BufferedReader
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from seeklog import names
 from seeklog.cli import options
 from seeklog.cli.app import verb
+from seeklog.cli.formats import ARROW_FORMATS
 from seeklog.cli.opening import open_to_write
-from seeklog.cli.record_input import BadLine, Numbered, Reader, read_chunks, split_lines
+from seeklog.cli.record_input import BadRecord, Numbered
+from seeklog.cli.record_source import Source, records_in, source
 from seeklog.cli.show import amounts
-from seeklog.cli.show.kcat_format import unescape
 from seeklog.cli.show.terminal import Terminal
 from seeklog.clock import SystemClock
 from seeklog.config import canonical_setting
@@ -51,23 +48,9 @@ _REPEATED_WARNINGS = (
 @verb
 @options.directory
 @options.topic
-@click.argument("file", metavar="[FILE|-]", default="-")
-@click.option(
-    "--json", "is_json", is_flag=True, help="Each line is JSON as printed by cat: key, value, headers, timestamp."
-)
-@click.option("--csv", "is_csv", is_flag=True, help="CSV with column names in the first row: key, value, header.NAME …")
-@click.option("--key", metavar="TEXT", help="The key of every record.")
-@click.option("--key-sep", metavar="SEP", help="Separates key and value in a line; \\t is a tab.")
-@click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="Ends a line; \\0 is NUL.")
-@click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of every record. Repeatable.")
-@click.option(
-    "--null",
-    "empty_is_null",
-    is_flag=True,
-    help="Treat an empty value as null (a tombstone) and an empty key as no key.",
-)
+@source
 @click.option("--partition", "-p", type=click.IntRange(0), help="Append to this partition. Default: chosen by key.")
-@click.option("--keep-partition", is_flag=True, help="Append each record to the partition in its JSON or CSV.")
+@click.option("--keep-partition", is_flag=True, help="Append each record to the partition that the input names.")
 @click.option(
     "--compression", type=click.Choice(CODECS), help="Codec of the batches. Default: the topic's compression.type."
 )
@@ -77,63 +60,40 @@ def append(
     terminal: Terminal,
     directory: str,
     topic: str,
-    file: str,
-    is_json: bool,
-    is_csv: bool,
-    key: str | None,
-    key_sep: str | None,
-    delimiter: str,
-    headers: tuple[str, ...],
-    empty_is_null: bool,
+    source: Source,
     partition: int | None,
     keep_partition: bool,
     compression: str | None,
     rate: float | None,
     creates: bool,
 ) -> None:
-    """Append records from a file or stdin. Each line is a value or, with --key-sep, a key and a value.
+    """Append records from a file or stdin: lines, JSON lines, CSV, Parquet or Arrow.
 
-    All records are durable when the command exits. It stops at the first invalid line; records before that line have
-    been appended. The columns of --csv are key, value, timestamp, partition, headers (JSON) and header.NAME; an empty
-    key cell means no key. Times without a zone are local.
+    A line is a value or, with --key-sep, a key and a value. The other formats are those of export: what it wrote comes
+    back unchanged. Their columns are key, value, timestamp, partition, headers and header.NAME. Name others with
+    --key-column, --value-column and --time-column; the remaining columns are then ignored.
+
+    All records are durable when the command exits. It stops at the first invalid line or row; records before it have
+    been appended. Times without a zone are local.
     """
-    if is_json and is_csv:
-        raise UsageError("--json and --csv conflict; pass one of them")
-    if (is_json or is_csv) and (key is not None or key_sep is not None):
-        raise UsageError("--key and --key-sep do not apply to JSON and CSV, which contain the keys")
-    if key is not None and key_sep is not None:
-        raise UsageError("--key and --key-sep conflict; pass one of them")
-    if keep_partition and (partition is not None or not (is_json or is_csv)):
-        raise UsageError("--keep-partition needs --json or --csv, and conflicts with --partition")
-    if is_csv and delimiter != "\\n":
-        raise UsageError("--delimiter does not apply to CSV")
-    ends = unescape(delimiter, option="--delimiter")
-    pairs = [options.parse_pair(text, option="--header") for text in headers]
-    reader = Reader(
-        key=None if key is None else key.encode("utf-8", "surrogateescape"),
-        key_separator=None if key_sep is None else unescape(key_sep, option="--key-sep"),
-        empty_is_null=empty_is_null,
-        headers=tuple((name, value.encode("utf-8", "surrogateescape")) for name, value in pairs),
-    )
+    reader = source.reader()
     names.check_topic_name(topic)
     names.check_not_internal(topic)
 
     with contextlib.ExitStack() as stack:
-        stream, size = stack.enter_context(_opened(file))
+        stream, size = stack.enter_context(source.open())
         if stream.isatty():
             terminal.say("reading records from the terminal, one per line; end with Ctrl-D")
+        form = source.find_format(stream, reader)
+        if keep_partition and (partition is not None or form == "lines"):
+            raise UsageError("--keep-partition conflicts with --partition, and lines have no partition; leave it out")
         config = None if compression is None else {COMPRESSION: compression}
         stack.enter_context(_without_repeated_warnings())
         store = stack.enter_context(open_to_write(directory, create=creates, background=True, config=config))
         found = _find_topic(store, topic, creates=creates)
         _check_compression(found, compression)
         progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))
-        chunks = read_chunks(stream, read=progress.advance)
-        if is_csv:
-            drafts = reader.read_csv(chunks)
-        else:
-            lines = split_lines(chunks, delimiter=ends)
-            drafts = reader.read_json(lines) if is_json else reader.read_lines(lines)
+        drafts = records_in(stream, reader, form=form, size=size, advance=progress.advance)
         producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
 
         def send(draft: Draft) -> SendFuture:
@@ -149,24 +109,16 @@ def append(
         sending = Sending(send, rate=rate)
         # Without compression a larger record can never fit.
         max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
-        _send_all(terminal, drafts, sending, max_value_bytes=max_value_bytes)
+        unit = "row" if form in ARROW_FORMATS else "line"
+        try:
+            _send_all(terminal, drafts, sending, unit=unit, max_value_bytes=max_value_bytes)
+        except BadRecord as error:
+            error.file = None if source.file == "-" else source.file
+            raise
     # After the store was closed, and thereby synced.
     records, seconds = amounts.counted(sending.written, "record"), progress.seconds
     speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
     terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
-
-
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[tuple[BufferedReader, int | None]]:
-    """Open the input; yield it with its size, None if that is unknown."""
-    if file != "-":
-        with open(file, "rb") as stream:
-            found = os.fstat(stream.fileno())
-            yield stream, found.st_size if stat.S_ISREG(found.st_mode) else None
-        return
-    if sys.stdin is None or sys.stdin.closed:
-        raise UsageError("stdin is closed; name a file, or pipe records into the command")
-    yield cast(BufferedReader, sys.stdin.buffer), None
 
 
 def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
@@ -174,7 +126,7 @@ def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
         return store.describe_topic(topic)
     except TopicNotFound as error:
         if creates:
-            return store.create_topic(topic, partitions=1)
+            return store.create_topic(topic)
         if "did you mean" in str(error):
             raise
         raise TopicNotFound(f"{error}; pass --create to create it") from None
@@ -233,20 +185,21 @@ class Sending:
         return first
 
 
-def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, max_value_bytes: int | None) -> None:
+def _send_all(
+    terminal: Terminal, drafts: Iterable[Numbered], sending: Sending, *, unit: str, max_value_bytes: int | None
+) -> None:
     try:
         for number, draft in drafts:
             size = len(draft.value or b"") + len(draft.key or b"")
             if max_value_bytes is not None and size > max_value_bytes:
-                raise BadLine(
-                    number, f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
-                )
+                reason = f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
+                raise BadRecord(number, reason, unit=unit)
             try:
                 sending.send(draft)
             except (InvalidRecord, TopicNotFound) as error:
-                raise BadLine(number, str(error)) from None
+                raise BadRecord(number, str(error), unit=unit) from None
         sending.finish()
-    except BadLine as error:
+    except BadRecord as error:
         sending.finish()
         error.add_note(f"{amounts.counted(sending.written, 'record')} before it were appended, none after it")
         raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from seeklog.cli import options
 from seeklog.cli.app import verb
+from seeklog.cli.exits import in_a_line
 from seeklog.cli.opening import open_to_plan, open_to_read, open_to_write
 from seeklog.cli.options import Consent
 from seeklog.cli.selection import offsets_at
@@ -16,7 +17,8 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.rows import PARTITION, Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import parse_point
-from seeklog.errors import GroupInUse, UsageError
+from seeklog.errors import GroupInUse, GroupNotFound, UsageError
+from seeklog.groups.groups import check_group_name
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -159,11 +161,18 @@ def reset(
     """Set the committed offsets of a group in a topic. Shows the old and new offsets, and asks.
 
     The point is located in each partition: @-1h is the first record of the last hour, -100 is 100 offsets before the
-    end. All members of the group must have stopped.
+    end. All members of the group must have stopped. A group that has never committed is created, so that its consumers
+    begin there.
     """
     point = parse_point(to, utc=terminal.utc)
+    check_group_name(group)
+    missing: GroupNotFound | None = None
+    old: Mapping[TopicPartition, int] = {}
     with open_to_plan(directory) as store:
-        old = _describe_idle(store, group).offsets
+        try:
+            old = _describe_idle(store, group).offsets
+        except GroupNotFound as error:
+            missing = error
         new = {TopicPartition(topic, at): offset for at, offset in offsets_at(store, topic, partitions, point).items()}
         rows = [
             {
@@ -181,8 +190,14 @@ def reset(
     if not changed:
         terminal.say(f"group {group} is already at these offsets; nothing was changed")
         return
-    change = f"the offsets of group {group} in {amounts.counted(changed, 'partition')} of {topic}"
-    if consent.to(terminal, f"set {change}"):
+    there = f"{amounts.counted(changed, 'partition')} of {topic}"
+    if missing is None:
+        change, done = f"set the offsets of group {group} in {there}", "set"
+    else:
+        # Names the nearest group: the name may be misspelt.
+        terminal.say(in_a_line(str(missing)))
+        change, done = f"create group {group} with offsets in {there}", "created"
+    if consent.to(terminal, change):
         with open_to_write(directory) as store:
             store.commit_offsets(group, new)
-        terminal.say(f"set {change}")
+        terminal.say(f"{done} {change.partition(' ')[2]}")

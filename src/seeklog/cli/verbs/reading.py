@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import base64
+import functools
+import itertools
 import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from seeklog.cli import options, selection
-from seeklog.cli.app import verb
+from seeklog.cli.app import Verb, verb
 from seeklog.cli.exits import NothingFound
 from seeklog.cli.opening import open_to_read
 from seeklog.cli.selection import Ranges, Wanted
 from seeklog.cli.show import amounts
+from seeklog.cli.show.kcat_format import FIELD
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.record_output import FORMATS, Writer, stdout_writer, write_all
 from seeklog.cli.show.rows import Column, count_column, write_rows
@@ -30,6 +33,7 @@ from seeklog.store import Range
 
 if TYPE_CHECKING:
     from seeklog.log import LogReader, Seek
+    from seeklog.record.record import Record
     from seeklog.store import Store
 
 
@@ -85,21 +89,46 @@ filters = options.together(
 )
 
 
-def record_format(*template: str) -> options.Decorator:
-    """Return a decorator that adds --format, --json and --template, which is spelt as in `template`."""
+def record_format(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --format, --json and --template."""
     help_line = "A format as in kcat -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH."
-    template_option = click.option(*template, "template", metavar="FORMAT", help=help_line)
-    return lambda function: options.formats(*FORMATS)(template_option(function))
+    template_option = click.option("--template", "-t", "template", metavar="FORMAT", help=help_line)
+    decorated: Callable[..., Any] = options.formats(*FORMATS)(template_option(function))
+    return decorated
 
 
-@verb
+follow = click.option("--follow", "-f", "follows", is_flag=True, help="Then wait for new records until Ctrl-C.")
+
+
+class RecordVerb(Verb):
+    """A subcommand that prints records. It refuses kcat's `-f TEMPLATE`, because -f follows here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            words = [after for before, after in itertools.pairwise(args) if before in ("-f", "--follow")]
+            words += [word.removeprefix("-f") for word in args if word.startswith("-f")]
+            if any(parameter.name == "follows" for parameter in self.params):
+                words += self.positionals(ctx, args)
+            for word in words:
+                if FIELD.search(word) and not os.path.exists(word):
+                    raise click.UsageError(
+                        f"{word!r} is a template, as for kcat -f; here the option is -t: -t {shlex.quote(word)}", ctx
+                    )
+        return super().parse_args(ctx, args)
+
+
+record_verb = functools.partial(verb, kind=RecordVerb)
+
+
+@record_verb
 @options.directory
 @options.topic
 @selection.ranges
 @click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="At most N records.")
 @click.option("--by-time", is_flag=True, help="Merge the partitions by timestamp.")
+@follow
 @filters
-@record_format("-f", "--template")
+@record_format
 @options.utc
 def cat(
     terminal: Terminal,
@@ -108,6 +137,7 @@ def cat(
     ranges: Ranges,
     limit: int | None,
     by_time: bool,
+    follows: bool,
     filters: Filters,
     template: str | None,
 ) -> None:
@@ -116,12 +146,23 @@ def cat(
     Partitions are read one after another, each in offset order. A record must match all filters. --where compares
     key, value, offset, partition, timestamp and headers.NAME, and can reach into JSON: value.items[0].id >= 7 and not
     key like 'x%'. JSON lines are lossless: append --json appends the same records.
+
+    With -f, wait for new records after the end. Ctrl-C prints the command that resumes from there.
     """
+    if follows and ranges.stops:
+        raise UsageError("--to ends the range, and -f does not end; leave one of them out")
+    _check_format(terminal, follows=follows)
     wanted = filters.compile(utc=terminal.utc)
     with open_to_read(directory) as store:
         found = ranges.find(store, topic, utc=terminal.utc)
         writer = stdout_writer(terminal, template, partitions=len(found))
-        write_all(terminal, writer, selection.scan(found, wanted=wanted, limit=limit, by_time=by_time))
+        records = selection.scan(found, wanted=wanted, limit=limit, by_time=by_time)
+        again = ["seeklog", "cat", "-f", directory, topic, *_arguments(terminal, ranges.partitions, filters, template)]
+        resumed = Resumed([*again, *["--by-time"] * by_time], {part.partition: part.start for part in found}, limit)
+        if follows:
+            _write_and_follow(terminal, store, topic, records, found, resumed, wanted=wanted, writer=writer)
+        else:
+            write_all(terminal, writer, records)
 
 
 # The longest wait of one poll; Ctrl-C interrupts it at once.
@@ -129,10 +170,10 @@ POLL_MS = 60_000.0
 LAST = 10
 
 
-@verb
+@record_verb
 @options.directory
 @options.topic
-@click.option("--follow", "-f", "follows", is_flag=True, help="Wait for new records until Ctrl-C.")
+@follow
 @click.option(
     "-n",
     "limit",
@@ -149,7 +190,7 @@ LAST = 10
 )
 @options.partitions
 @filters
-@record_format("--template")
+@record_format
 @options.utc
 def tail(
     terminal: Terminal,
@@ -168,32 +209,32 @@ def tail(
     """
     if starts and limit is not None:
         raise UsageError("-n and --from both choose the first record; pass one of them")
-    if follows and terminal.format_option == "json":
-        raise UsageError("a JSON list must end, and -f does not; use --format jsonl")
+    _check_format(terminal, follows=follows)
     wanted = filters.compile(utc=terminal.utc)
     with open_to_read(directory) as store:
-        ranges = Ranges(partitions, starts).find(store, topic, utc=terminal.utc)
-        writer = stdout_writer(terminal, template, partitions=len(ranges))
-        # Where a later call resumes: every record before these offsets has been written.
-        positions = {part.partition: part.start if starts else part.stop for part in ranges}
-        try:
-            if starts:
-                before = selection.scan(ranges, wanted=wanted, by_time=True)
-            else:
-                newest = selection.last_records(ranges, wanted=wanted, limit=LAST if limit is None else limit)
-                before = iter([newest] if newest else [])
-            write_all(terminal, writer, before)
-            terminal.flush()
-            positions.update({part.partition: part.stop for part in ranges})
-            if follows:
-                _follow(terminal, store, topic, positions=positions, wanted=wanted, writer=writer)
-        except KeyboardInterrupt:
-            if follows:
-                given = _arguments(terminal, partitions, filters, template)
-                points = [word for at in sorted(positions) for word in ("--from", f"{at}:{positions[at]}")]
-                command = shlex.join(["seeklog", "tail", "-f", directory, topic, *given, *points])
-                terminal.stopped(f"resume with: {command}")
-            raise
+        found = Ranges(partitions, starts).find(store, topic, utc=terminal.utc)
+        writer = stdout_writer(terminal, template, partitions=len(found))
+        again = ["seeklog", "tail", "-f", directory, topic, *_arguments(terminal, partitions, filters, template)]
+        resumed = Resumed(again, {part.partition: part.start if starts else part.stop for part in found})
+        if starts:
+            records = selection.scan(found, wanted=wanted, by_time=True)
+        else:
+            records = _newest(found, wanted=wanted, limit=LAST if limit is None else limit)
+        if follows:
+            _write_and_follow(terminal, store, topic, records, found, resumed, wanted=wanted, writer=writer)
+        else:
+            write_all(terminal, writer, records)
+
+
+def _newest(ranges: Sequence[Range], *, wanted: Wanted | None, limit: int) -> Iterator[list[Record]]:
+    found = selection.last_records(ranges, wanted=wanted, limit=limit)
+    if found:
+        yield found
+
+
+def _check_format(terminal: Terminal, *, follows: bool) -> None:
+    if follows and terminal.format_option == "json":
+        raise UsageError("a JSON list must end, and -f does not; use --format jsonl")
 
 
 def _arguments(terminal: Terminal, partitions: Sequence[int], filters: Filters, template: str | None) -> list[str]:
@@ -211,22 +252,69 @@ def _arguments(terminal: Terminal, partitions: Sequence[int], filters: Filters, 
     return arguments + ["--json"] * terminal.as_json + ["--utc"] * terminal.utc
 
 
-def _follow(
-    terminal: Terminal, store: Store, topic: str, *, positions: dict[int, int], wanted: Wanted | None, writer: Writer
+@dataclass(slots=True)
+class Resumed:
+    """The call that would resume this one."""
+
+    command: list[str]
+    """Without the options that follow from the other fields."""
+    positions: dict[int, int]
+    """The next offset of each partition: the records before it have been written."""
+    limit: int | None = None
+    """How many records are left to write."""
+
+    def __str__(self) -> str:
+        left = [] if self.limit is None else ["-n", str(self.limit)]
+        points = [word for at in sorted(self.positions) for word in ("--from", f"{at}:{self.positions[at]}")]
+        return shlex.join([*self.command, *left, *points])
+
+
+def _write_and_follow(
+    terminal: Terminal,
+    store: Store,
+    topic: str,
+    records: Iterator[list[Record]],
+    ranges: Sequence[Range],
+    resumed: Resumed,
+    *,
+    wanted: Wanted | None,
+    writer: Writer,
 ) -> None:
-    """Write records as they arrive, and keep the next offsets in `positions`."""
+    """Write the records of the ranges, then those that arrive. Ctrl-C prints the call that resumes."""
+    written = 0
+    try:
+        terminal.write_bytes(writer.head)
+        for chunk in records:
+            terminal.write_bytes(writer.encode(chunk))
+            written += len(chunk)
+        terminal.flush()
+        resumed.positions.update({part.partition: part.stop for part in ranges})
+        if resumed.limit is not None:
+            resumed.limit -= written
+        _follow(terminal, store, topic, resumed, wanted=wanted, writer=writer)
+    except KeyboardInterrupt:
+        terminal.stopped(f"resume with: {resumed}")
+        raise
+
+
+def _follow(
+    terminal: Terminal, store: Store, topic: str, resumed: Resumed, *, wanted: Wanted | None, writer: Writer
+) -> None:
+    """Write records as they arrive, and keep the place in `resumed`."""
     with store.consumer() as consumer:
-        consumer.assign([(topic, partition) for partition in positions])
-        for partition, offset in positions.items():
+        consumer.assign([(topic, partition) for partition in resumed.positions])
+        for partition, offset in resumed.positions.items():
             consumer.seek((topic, partition), offset=offset)
-        while True:
-            records = consumer.poll(POLL_MS)
-            kept = records if wanted is None else [record for record in records if wanted(record)]
+        while resumed.limit != 0:
+            found = consumer.poll(POLL_MS)
+            kept = (found if wanted is None else [record for record in found if wanted(record)])[: resumed.limit]
             if kept:
                 terminal.write_bytes(writer.encode(kept))
                 terminal.flush()
-            for record in records:
-                positions[record.partition or 0] = record.offset + 1
+            if resumed.limit is not None:
+                resumed.limit -= len(kept)
+            for record in found:
+                resumed.positions[record.partition or 0] = record.offset + 1
 
 
 def _span(microseconds: int | None) -> str:
@@ -301,7 +389,7 @@ def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
     return found, time.perf_counter() - began
 
 
-@verb
+@record_verb
 @options.directory
 @options.topic
 @click.argument("key", metavar="KEY")
@@ -313,7 +401,7 @@ def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
     metavar="N|all",
     help="Search this partition, or all. Default: the one that Kafka's partitioner chooses.",
 )
-@record_format("-f", "--template")
+@record_format
 @options.utc
 def key(
     terminal: Terminal,

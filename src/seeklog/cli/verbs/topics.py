@@ -18,7 +18,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.config import TOPIC_SETTINGS, LogConfig, canonical_setting
+from seeklog.config import DEFAULT_PARTITIONS, TOPIC_SETTINGS, LogConfig, canonical_setting
 from seeklog.errors import CorruptionError, OffsetOutOfRange, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 
@@ -126,7 +126,14 @@ def _record_count(directory: str, description: TopicDescription) -> int:
 @verb
 @options.directory
 @options.topic
-@click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="Number of partitions.")
+@click.option(
+    "--partitions",
+    "-p",
+    type=click.IntRange(1),
+    default=DEFAULT_PARTITIONS,
+    show_default=True,
+    help="Number of partitions.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A Kafka topic setting. Repeatable.")
 @click.option("--if-not-exists", "is_lenient", is_flag=True, help="Do nothing if the topic exists.")
 def create(
