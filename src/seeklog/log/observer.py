@@ -412,6 +412,8 @@ class Observer:
     def _epochs(self) -> LeaderEpochs:
         if self._checkpoint is not None and not self._checkpoint.foreign:
             return LeaderEpochs(self._checkpoint.epochs)
+        if self._is_unopened():
+            return LeaderEpochs([(0, 0)])  # as its first writer begins it
         return LeaderEpochs.read(self.files, self.directory)
 
     @property

@@ -102,19 +102,18 @@ def prepare_partition(files: Files, root: str, partition: TopicPartition, *, top
     path = partition_path(root, partition)
     files.make_directory(path)
     listing = files.list(path)
-    if names.CHECKPOINT in listing:
-        return  # a writer has opened it
-    if not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
+    is_opened = names.CHECKPOINT in listing  # by a writer that could not note it in the catalog
+    if not is_opened and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
         files.close(files.open(f"{path}/{names.segment_name(0, names.LOG)}", write=True, create=True))
-    if durable or names.PARTITION_METADATA not in listing:
-        _write_topic_id(files, path, topic_id, durable=durable)
+    _write_topic_id(files, path, topic_id, durable=durable)
 
 
 def _write_topic_id(files: Files, path: str, topic_id: str, *, durable: bool) -> None:
     data = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
     handle = Handle(files, f"{path}/{names.PARTITION_METADATA}", write=True, create=True)
     found = files.read(handle.number, len(data) + 1, 0)
-    if found != data and parse_topic_id(found) == NO_TOPIC_ID:
+    # Never over the id of another topic: this process may not know yet that the topic was recreated.
+    if found != data and (data.startswith(found) or parse_topic_id(found) == NO_TOPIC_ID):
         files.truncate(handle.number, 0)
         files.write(handle.number, data, 0)
     if durable:

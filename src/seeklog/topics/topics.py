@@ -73,8 +73,8 @@ class Topics:
         """The same in the order of their names; None if they changed since the last call of `all`."""
         self._unfinished: set[str] = set()
         """The topics of the catalog with a change that was not finished."""
-        self._opened: set[TopicPartition] = set()
-        """Partitions that writers of this process have opened, and that the catalog still lists as unopened."""
+        self._opened: set[tuple[str, int]] = set()
+        """Partitions, by topic id, that this process has opened to write and that the catalog lists as unopened."""
         self.has_old_root_lines = False
         """Whether Kafka's checkpoints may have lines of topics that this process has deleted."""
         self.forget: Callable[[str], None] | None = None
@@ -435,32 +435,33 @@ class Topics:
     # ------------------------------------------------------------ partitions that no writer has opened
 
     def is_unopened(self, partition: TopicPartition) -> bool:
-        """Return whether no writer has opened a partition, as far as the catalog says: it may be out of date."""
-        topic = self._existing.get(partition.topic)
-        return topic is not None and partition.partition in topic.unopened
+        """Return whether no writer has opened a partition. The catalog may learn of another process's late."""
+        name, number = partition
+        topic = self._existing.get(name)
+        return topic is not None and number in topic.unopened and (topic.topic_id, number) not in self._opened
 
     def note_opened(self, partition: TopicPartition) -> None:
         """Note that a writer has opened a partition and everything in it is durable, for `write_opened`."""
+        topic_id = self.check(partition).topic_id
         with self._lock:
-            self._opened.add(partition)
+            self._opened.add((topic_id, partition.partition))
 
     def write_opened(self) -> None:
         """Write to the catalog which partitions have been opened. From then on, missing files of theirs are a loss."""
-        with self._lock:
-            noted, self._opened = self._opened, set()
-        if not noted:
+        if not self._opened:
             return
-        try:
-            with self._changing(finishes=False):
-                known: dict[str, tuple[int, ...]] = {}
-                for name, number in sorted(filter(self.is_unopened, noted)):
+        with self._changing(finishes=False):
+            noted = set(self._opened)
+            names_by_id = {topic.topic_id: topic.name for topic in self._existing.values() if topic.unopened}
+            known: dict[str, tuple[int, ...]] = {}
+            for topic_id, number in sorted(noted):
+                name = names_by_id.get(topic_id)
+                if name is not None and number in self._existing[name].unopened:
                     known[name] = (*known.get(name, ()), number)
-                if known:
-                    self._commit(opened(known))
-        except SeeklogError:
+            if known:
+                self._commit(opened(known))
             with self._lock:
-                self._opened |= noted
-            raise
+                self._opened -= noted
 
     # ------------------------------------------------------------ Kafka's checkpoints
 
