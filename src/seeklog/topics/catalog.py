@@ -151,10 +151,10 @@ def being_deleted(topic: Topic) -> Topic:
 # ---------------------------------------------------------------- bytes
 
 
-def encode_catalog(catalog: Catalog) -> bytes:
+def encode_catalog(catalog: Catalog, *, min_room: int = _MIN_ROOM) -> bytes:
     """Encode the whole file: a snapshot, and at least as much room for changes."""
     lines = "".join(f"{json.dumps(put(topic))}\n" for _, topic in sorted(catalog.items())).encode("ascii")
-    size = _whole_blocks(len(lines) + max(len(lines), _MIN_ROOM) + _BLOCK // 2)
+    size = _whole_blocks(len(lines) + max(len(lines), min_room) + _BLOCK // 2)
     body = b"%s%d %d\n%s" % (_TYPE, VERSION, size, lines)
     return (body + b"%s%08x\n" % (_CRC, crc32c(body))).ljust(size, b"\0")
 
