@@ -94,7 +94,9 @@ def test_changes_are_applied_in_order() -> None:
 
 
 def test_catalog_of_release_0_1_is_decoded() -> None:
-    old = sealed(b"seeklog-topics 1\n" + b"".join(json.dumps(put(topic)).encode() + b"\n" for topic in CATALOG.values()))
+    old = sealed(
+        b"seeklog-topics 1\n" + b"".join(json.dumps(put(topic)).encode() + b"\n" for topic in CATALOG.values())
+    )
 
     assert values(decode_catalog(old, path="p")) == values(CATALOG)
     for bit in range(8 * len(old)):
