@@ -33,6 +33,7 @@ from seeklog.record.framed import parse_json
 VERSION = 2
 _TYPE = b"seeklog-topics "
 _CRC = b"crc32c "
+CRC_LINE_SIZE = len(_CRC) + 9
 # Blocks of most file systems. The file occupies all of its blocks, so an appended change needs no room on the disk.
 _BLOCK = 4096
 # Room for some 400 changes before the first new snapshot.
@@ -208,7 +209,7 @@ def decode_contents(data: bytes, *, path: str) -> Contents:
     if size != b"%d" % len(data):
         raise _damage(f"the catalog of topics has {len(data)} bytes, but its first line says {size[:20]!r}", path)
     mark = data.find(b"\n" + _CRC)
-    catalog, end = _decode_snapshot(data, mark + 1 + len(_CRC) + 9, path)
+    catalog, end = _decode_snapshot(data, mark + 1 + CRC_LINE_SIZE, path)
     found = decode_changes(data, end, path=path)
     for position, change in found.changes:
         apply_read(catalog, change, position=position, path=path)

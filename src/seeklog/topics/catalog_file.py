@@ -15,6 +15,7 @@ import errno
 from seeklog import names
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
 from seeklog.topics.catalog import (
+    CRC_LINE_SIZE,
     Catalog,
     Change,
     apply,
@@ -47,8 +48,9 @@ class CatalogFile:
         self._status: FileStatus | None = None
         self._end = 0
         """Where the next change goes."""
-        self._known: tuple[tuple[int, bytes], tuple[int, bytes]] = (0, b""), (0, b"")
-        """Bytes by which the content is recognized: the end of the snapshot, and the last change with what follows."""
+        self._last = 0
+        self._last_bytes = b""
+        """The last change with the byte after it, or the end of the snapshot. By them the content is recognized."""
         self._can_append = False
         self._is_doubtful = False
         """Whether a change failed in a way that leaves open what is on disk. Then the file must be replaced."""
@@ -60,19 +62,14 @@ class CatalogFile:
 
     def has_changed(self) -> bool:
         """Return whether another process changed the file since it was last read, or its content is unknown."""
-        if self._status is None or isinstance(self._files, ReadOnlyFiles):
+        handle, last = self._handle, self._last_bytes
+        if handle is None:
             return self._status is None  # a copy does not change
         try:
-            return self._files.status(self.path) != self._status or not self._has(*self._known)
+            is_same_file = self._files.status(self.path) == self._status
         except FileNotFoundError:
             return True
-
-    def _has(self, *known: tuple[int, bytes]) -> bool:
-        """Return whether the file that was read last still has these bytes at these positions."""
-        handle = self._handle
-        return handle is not None and all(
-            self._files.read(handle.number, len(data), position) == data for position, data in known
-        )
+        return not is_same_file or self._files.read(handle.number, len(last), self._last) != last
 
     def close(self) -> None:
         """Close the file. It is read again when needed."""
@@ -96,8 +93,7 @@ class CatalogFile:
         contents = decode_contents(data, path=self.path)
         self.topics, self._end = contents.catalog, contents.end
         self._can_append = contents.is_whole and not self._is_doubtful
-        written = len(data.rstrip(b"\0"))
-        self._known = (_crc_line(data), (contents.last, data[contents.last : written + 1]))
+        self._last, self._last_bytes = contents.last, data[contents.last : len(data.rstrip(b"\0")) + 1]
         self._handle, self._status = handle, status
         return True
 
@@ -106,10 +102,10 @@ class CatalogFile:
 
         None if that is not all that happened to the file: then it must be read whole.
         """
-        if not self._can_append or self._files.status(self.path) != self._status:
+        handle, last = self._handle, self._last_bytes[:-1]
+        if handle is None or not self._can_append or self._files.status(self.path) != self._status:
             return None
-        snapshot, (last, change) = self._known
-        if not self._has(snapshot, (last, change[:-1])):
+        if self._files.read(handle.number, len(last), self._last) != last:
             return None
         data = self._read_written()
         found = decode_changes(data, 0, path=self.path, origin=self._end)
@@ -134,7 +130,7 @@ class CatalogFile:
 
     def _know_last(self, position: int, change: bytes) -> None:
         self._end = position + len(change)
-        self._known = (self._known[0], (position, change + b"\0"))
+        self._last, self._last_bytes = position, change + b"\0"
 
     def make_durable(self, *, name: bool) -> None:
         """Sync what other processes wrote, and with `name` the file's name: their writers may have died before."""
@@ -182,15 +178,8 @@ class CatalogFile:
         handle = Handle(self._files, self.path)
         self._status, self._handle = self._files.status_of(handle.number), handle
         self.topics, self._can_append = topics, True
-        self._end = len(data.rstrip(b"\0"))
-        mark, line = _crc_line(data)
-        self._known = (mark, line), (mark, line + b"\0")
-
-
-def _crc_line(data: bytes) -> tuple[int, bytes]:
-    """Return the last line of the snapshot, which identifies it, and its position."""
-    position = data.find(b"\ncrc32c ") + 1
-    return position, data[position : position + 16]
+        end = len(data.rstrip(b"\0"))
+        self._know_last(end - CRC_LINE_SIZE, data[end - CRC_LINE_SIZE : end])
 
 
 def write_catalog(files: Files, root: str, data: bytes) -> None:

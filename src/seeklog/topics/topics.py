@@ -99,7 +99,7 @@ class Topics:
             with self._lock:
                 if at_once:
                     self._next_check = 0.0
-                if not self._file.has_changed() and not self._is_check_due():
+                if not self._file.has_changed() and not (self._read_only and self._is_check_due()):
                     return False
                 version = self.version
                 self._read()
@@ -192,10 +192,12 @@ class Topics:
 
     def find(self, name: str) -> Topic:
         """Return a topic. If it is unknown, read the catalog again; the error names the nearest match."""
-        if not self.has(name):
-            raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         topic = self._existing.get(name)
-        return topic if topic is not None else self.find(name)  # deleted this very moment
+        if topic is None and self.has(name):
+            topic = self._existing.get(name)
+        if topic is None:
+            raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
+        return topic
 
     def has(self, name: str) -> bool:
         """Return whether a topic exists. If it is unknown, read the catalog again."""
