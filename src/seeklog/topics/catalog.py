@@ -322,6 +322,8 @@ def _topic(entry: Mapping[str, Any]) -> Topic:
 
 
 def _numbers(numbers: Any) -> tuple[int, ...]:
+    if numbers in ([], ()):
+        return ()
     whole = isinstance(numbers, list | tuple) and all(
         type(number) is int and 0 <= number < INT32_MAX for number in numbers
     )
