@@ -107,11 +107,11 @@ def _opening(bench: Bench, few: Path, path: Path) -> Iterator[Row]:
         target=MAX_OPEN_MS,
     )
     yield Row(
-        work=f"open it and describe a topic, mean of {count:,}",
-        figure=min(opened.seconds_with_ends for opened in of_all) / count * 1e3,
+        work=f"describe a topic, which opens its log, mean of {count:,}",
+        figure=min(opened.seconds_with_ends - opened.seconds for opened in of_all) / count * 1e3,
         unit=Unit.MILLISECONDS,
         peer=f"of {count // 10:,}",
-        peer_figure=min(opened.seconds_with_ends for opened in of_few) / (count // 10) * 1e3,
+        peer_figure=min(opened.seconds_with_ends - opened.seconds for opened in of_few) / (count // 10) * 1e3,
         target=SLOWDOWN,
         target_text="<= 1.5 times as long",
     )
