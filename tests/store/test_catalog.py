@@ -74,10 +74,10 @@ def test_what_was_encoded_is_decoded(catalog: Catalog) -> None:
 
 def test_the_bytes_are_the_documented_ones() -> None:
     assert encode_catalog({"b": CATALOG["b"]}) == sealed(
-        b"seeklog-topics 2 65536\n"
+        b"seeklog-topics 2 16384\n"
         b'{"topic": "b", "id": "5JdNGzCmQmupZbKTTsDZjQ", "partitions": [1, 3], '
         b'"config": {"retention.ms": -1, "cleanup.policy": "compact"}}\n',
-        size=65536,
+        size=16384,
     )
     text = b'{"opened":{"c":[1],"new":[0]}}'
     assert encode_change(CHANGES[3]) == b"00000031:%08x:%s\n" % (crc32c(text), text)
@@ -114,7 +114,7 @@ def test_lines_are_topics_in_order_of_names() -> None:
 
     first, *lines, last = encode_catalog(backwards).rstrip(b"\0").splitlines()
 
-    assert first == b"seeklog-topics 2 65536"
+    assert first == b"seeklog-topics 2 16384"
     assert [json.loads(line)["topic"] for line in lines] == ["a", "b", "coming", "going", "growing", "new"]
     assert last.startswith(b"crc32c ")
 

@@ -2,7 +2,7 @@
 
 `seeklog-topics` is a text file, padded with zeros to the size in its first line:
 
-    seeklog-topics 2 65536
+    seeklog-topics 2 16384
     {"topic": "payments", "id": "5JdNGzCmQmupZbKTTsDZjQ", "partitions": [0, 1], "config": {"retention.ms": 1000}}
     crc32c 5d1c9ad2
     0000005b:8c2e01f7:{"deleting":"payments"}
@@ -36,8 +36,8 @@ _CRC = b"crc32c "
 CRC_LINE_SIZE = len(_CRC) + 9
 # Blocks of most file systems. The file occupies all of its blocks, so an appended change needs no room on the disk.
 _BLOCK = 4096
-# Room for some 400 changes before the first new snapshot.
-_MIN_ROOM = 15 * _BLOCK
+# Room for some 100 changes before the first new snapshot.
+_MIN_ROOM = 3 * _BLOCK
 # A change starts with its size and its CRC, eight hex digits and a colon each.
 _FRONT = 18
 _DAMAGED = (

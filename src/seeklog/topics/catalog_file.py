@@ -29,7 +29,7 @@ from seeklog.topics.catalog import (
 # Deletions may use the last bytes of the file, so that one can be noted on a full disk.
 _RESERVED = 1024
 # How much a follower reads at once.
-_CHUNK = 16384
+_CHUNK = 4096
 
 
 class CatalogFile:
