@@ -17,6 +17,7 @@ class Unit(Enum):
     MILLISECONDS = ("ms", True)
     MEGABYTES = ("MB", True)
     BYTES = ("bytes", True)
+    SYNCS = ("syncs", True)
     PERCENT = ("%", True)
 
     def __init__(self, symbol: str, low: bool) -> None:

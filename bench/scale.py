@@ -30,6 +30,7 @@ class Scale:
     sent_a_turn: int = 100_000
     consumed: int = 400_000
     partitions: int = 1_000
+    topics: int = 10_000
     keyed: int = 10_000_000
     spark_rows: int = 10_000_000
     spark_turns: int = 4
@@ -52,6 +53,7 @@ QUICK = Scale(
     recovered_by_naive=100_000,
     sent_a_turn=50_000,
     consumed=100_000,
+    topics=1_000,
     keyed=500_000,
     spark_rows=1_000_000,
     spark_turns=1,

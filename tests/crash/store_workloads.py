@@ -5,13 +5,14 @@ Each workload is a function of a `StoreRecorder`. Its preparation runs unobserve
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 import pytest
 
-from crash.sim import Disk, Rename
+from crash.sim import Disk, Rename, Write
 from crash.store_recorder import NEW_STORE
 from seeklog import names
 from seeklog.errors import InvalidConfig, TopicExists, TopicNotFound, UsageError
@@ -31,6 +32,7 @@ class StoreWorkload:
     disk: Disk
 
 
+CATALOG_CHANGE: Final = re.compile(rb"[0-9a-f]{8}:[0-9a-f]{8}:")
 STORE_WORKLOADS: Final[dict[str, StoreWorkload]] = {}
 
 
@@ -195,7 +197,7 @@ def kill_during(
 ) -> None:
     """Prepare unobserved, and kill the process at a boundary of the action.
 
-    Every other time that is right after the rename of the catalog, which is not durable then.
+    Every other time that is right after a change was written to the catalog, which is not durable then.
     """
     count, named = boundaries_of(on, prepare, action)
     at = on.chance.choice(named) if named and on.chance.random() < 0.5 else on.chance.randrange(1, count + 1)
@@ -207,12 +209,13 @@ def kill_during(
 def boundaries_of(
     on: StoreRecorder, prepare: Callable[[StoreRecorder], None], action: Callable[[StoreRecorder], None]
 ) -> tuple[int, list[int]]:
-    """Return the number of boundaries of an action, and those right after a rename of the catalog."""
+    """Return the number of boundaries of an action, and those right after a change was written to the catalog."""
     named: list[int] = []
 
     def watch(rehearsal: StoreRecorder) -> None:
         last = rehearsal.sim.pending[-1] if rehearsal.sim.pending else None
-        if isinstance(last, Rename) and last.target == names.TOPICS:
+        is_renamed = isinstance(last, Rename) and last.target == names.TOPICS
+        if is_renamed or (isinstance(last, Write) and CATALOG_CHANGE.match(last.data)):
             named.append(rehearsal.boundaries + 1 - before)
 
     rehearsal = on.twin(watch)

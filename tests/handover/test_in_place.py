@@ -160,6 +160,20 @@ def test_unclean_partitions_are_recovered_first(root: Path) -> None:
     assert RootOffsets.read(OsFiles(), str(root)).recovery_points["payments", 1] == 12  # type: ignore[index]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_partition_that_no_writer_opened_is_opened_first(root: Path, is_there: bool) -> None:
+    """A power loss may take its directory. It has no record, so it is created again."""
+    with open_store(root) as store:
+        made = store.create_topic("new", partitions=1)
+    if not is_there:
+        shutil.rmtree(root / "new-0")
+
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
+
+    assert (root / "new-0" / names.PARTITION_METADATA).read_text() == f"version: 0\ntopic_id: {made.topic_id}"
+    assert RootOffsets.read(OsFiles(), str(root)).recovery_points["new", 0] == 0  # type: ignore[index]
+
+
 # ---------------------------------------------------------------- refusals
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import seeklog
-from seeklog.files import Files
+from seeklog import names
+from seeklog.files import Files, OsFiles
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written, encode_metadata
 from seeklog.record.batch import encode_batch
 from seeklog.record.record import Record
@@ -40,6 +41,12 @@ def fill(root: Path | str, files: Files | None = None, *, with_groups: bool = Tr
                 with store.consumer(group=group, enable_auto_commit=False) as consumer:
                     consumer.assign([("payments", 0), ("payments", 1)])
                     consumer.commit({("payments", 0): 5, ("payments", 1): 9})
+        for topic in store.topics(internal=True):
+            for number in store.topic(topic).partitions:
+                # The handover would open a partition that no writer has opened.
+                if names.CHECKPOINT not in (files or OsFiles()).list(f"{root}/{topic}-{number}"):
+                    with store.writer(topic, number):
+                        pass
 
 
 def rows_in(root: Path | str, files: Files | None = None) -> dict[str, list[tuple[int, bytes | None]]]:

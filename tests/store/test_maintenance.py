@@ -207,6 +207,7 @@ def test_without_background_no_thread_runs_and_no_log_is_synced(root: Path) -> N
     files = CountingFiles()
     with open_store(root, files=files, flush="interval", flush_interval_ms=1, segment_bytes=200) as store:
         store.create_topic("t", partitions=1)
+        append(store, "t", [b"the first writer syncs what it creates"])
         files.diary.clear()
         for number in range(6):
             append(store, "t", [value_of(number)])
@@ -316,6 +317,7 @@ def test_failed_background_sync_is_logged_and_log_recovers_with_disk(
     caplog.set_level(logging.ERROR, "seeklog")
     store = open_lively(root, files=files, flush="interval", flush_interval_ms=1)
     store.create_topic("t", partitions=1)
+    append(store, "t", [b"w"])
     files.fails = True
     append(store, "t", [b"x"])
     wait_until(lambda: "t-0: the background sync failed" in caplog.text, "the complaint")
@@ -323,7 +325,7 @@ def test_failed_background_sync_is_logged_and_log_recovers_with_disk(
         append(store, "t", [b"lost"])
     files.fails = False
     append(store, "t", [b"y"])
-    assert read(store, "t") == [b"x", b"y"]
+    assert read(store, "t") == [b"w", b"x", b"y"]
     store.close()
 
 

@@ -540,16 +540,20 @@ def test_topic_recreated_by_another_store_is_read_from_its_start(root: Path, cou
         assert read(reader, "t") == list(map(value_of, range(count)))
 
 
-def test_missing_partition_directory_is_reported(store: Store, root: Path) -> None:
-    (root / "t-0").rename(root.parent / "elsewhere")
+def test_missing_partition_directory_is_reported(root: Path) -> None:
+    with open_store(root) as store:
+        store.create_topic("t", partitions=1)
+        append(store, "t", [b"x"])
+    with open_store(root) as store:
+        (root / "t-0").rename(root.parent / "elsewhere")
 
-    for call in (lambda: append(store, "t", [b"x"]), lambda: read(store, "t")):
-        with pytest.raises(NotALog):
-            call()
-    assert not (root / "t-0").exists()
-    (root.parent / "elsewhere").rename(root / "t-0")
-    append(store, "t", [b"x"])
-    assert read(store, "t") == [b"x"]
+        for call in (lambda: append(store, "t", [b"x"]), lambda: read(store, "t")):
+            with pytest.raises(NotALog):
+                call()
+        assert not (root / "t-0").exists()
+        (root.parent / "elsewhere").rename(root / "t-0")
+        append(store, "t", [b"y"])
+        assert read(store, "t") == [b"x", b"y"]
 
 
 @pytest.mark.parametrize("open_for", ["reading", "writing"])

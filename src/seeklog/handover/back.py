@@ -29,13 +29,10 @@ from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpo
 from seeklog.names import TopicPartition
 from seeklog.topics.catalog import (
     Catalog,
-    CatalogFile,
     Topic,
     are_different,
-    decode_catalog,
-    encode_catalog,
-    write_catalog,
 )
+from seeklog.topics.catalog_file import CatalogFile
 from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
 
 _DEFAULT: Final = "Kafka's default"
@@ -84,7 +81,7 @@ def take_back(store: LocalStore) -> BackPlan:
         if plan.catalog != plan.before:
             writing = translated(f"{root} cannot be written", advice="fix that, then run this again")
             with writing, contextlib.closing(take_lock(files, f"{root}/{names.TOPICS_LOCK}")):
-                write_catalog(files, root, encode_catalog(plan.catalog))
+                CatalogFile(files, root).replace(plan.catalog)
     store.bring_up_to_date(plan.changed)
     return plan
 
@@ -98,8 +95,8 @@ class _Comparison:
         self._root = root
         self._defaults = store.config
         with contextlib.closing(CatalogFile(files, root)) as file:
-            data = file.read()
-        self._before = decode_catalog(data, path=f"{root}/{names.TOPICS}") if data is not None else {}
+            file.read()
+        self._before = file.topics
         self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
         self._offsets = RootOffsets.read(files, root)
         self._found = find_topics(files, root, kinds, known=())

@@ -37,7 +37,7 @@ class PartitionState:
     partition: TopicPartition
     directory: str
     checkpoint: Checkpoint | None
-    """None if a broker wrote it, and seeklog has not opened it since."""
+    """None if no writer of seeklog has opened it, or a broker wrote it since."""
     has_metadata: bool
     """Whether `partition.metadata` names the topic's id."""
 
@@ -214,6 +214,9 @@ def _partition_state(files: Files, root: str, topic: Topic, number: int) -> Part
     try:
         files.kind(directory)
     except FileNotFoundError:
+        if number in topic.unopened:
+            # A power loss took it before it had a record. Opening the store creates it again.
+            return PartitionState(partition=partition, directory=directory, checkpoint=None, has_metadata=False)
         raise HandoverRefused(
             f"the store has topic {topic.name!r} with {partition}, and {directory} is missing. Restore it from a copy, "
             "or delete the topic"

@@ -91,4 +91,6 @@ class Host:
     """Returns whether the topic still exists, for a reader whose directory is gone."""
     cleaned: int = 0
     """The offset up to which a checkpoint in the root says that the partition was compacted: only a hint."""
+    is_unopened: Callable[[], bool] = lambda: False
+    """Returns whether no writer has opened the partition. Then its files may be missing, and it has no records."""
     maintenance: Maintenance | None = None

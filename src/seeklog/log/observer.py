@@ -158,6 +158,13 @@ class TailSegment(Segment):
                 self._size, self._next_offset = 0, self.base_offset
 
 
+class UnopenedSegment(TailSegment):
+    """Takes the place of the first segment until the first writer creates it."""
+
+    def file_size(self) -> int:
+        return 0
+
+
 class Observer:
     def __init__(
         self,
@@ -169,7 +176,9 @@ class Observer:
         inherited: Callable[[], Checkpoint | None],
         host: Host | None = None,
     ) -> None:
-        check_directory(files, directory, create=False)
+        self._is_unopened = host.is_unopened if host is not None else lambda: False
+        if not self._is_unopened():
+            check_directory(files, directory, create=False)
         self.directory = directory
         self.config = config
         self.files = files
@@ -245,9 +254,7 @@ class Observer:
         self._next_visit_check = 0.0
         self._checkpoint = self._read_checkpoint()
         self._shared.trusts_seals = self._checkpoint is None or not self._checkpoint.is_visited
-        _, segments = list_beside_writer(self._shared)
-        if not segments:
-            raise NotALog(f"there is no log at {self.directory}: it holds no segment")
+        segments = self._list_segments()
         checkpoint = self._checkpoint
         first_kept = checkpoint.log_start_offset if checkpoint is not None else 0
         while len(segments) > 1 and segments[1].base_offset <= first_kept:
@@ -263,7 +270,9 @@ class Observer:
             mark_gaps(segments, checkpoint.gaps)
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
-        self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)
+        self._tail = (TailSegment if last.listed is not None else UnopenedSegment)(
+            self._shared, last.base_offset, trusted=trusted
+        )
         self._tail.path, self._tail.listed = last.path, last.listed
         if checkpoint is not None and checkpoint.active is not None:
             saved = checkpoint.active
@@ -271,6 +280,17 @@ class Observer:
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
         self._update_offsets(self._read_checkpoint(), is_retry=is_retry)
+
+    def _list_segments(self) -> list[Segment]:
+        segments: list[Segment] = []
+        try:
+            _, segments = list_beside_writer(self._shared)
+        except FileNotFoundError:
+            if not self._is_unopened():
+                raise
+        if not segments and not self._is_unopened():
+            raise NotALog(f"there is no log at {self.directory}: it holds no segment")
+        return segments or [Segment(self._shared, 0, size=0, next_offset=0, seal=None)]
 
     def _update_offsets(self, latest: Checkpoint | None, *, is_retry: bool = False) -> None:
         """Set the offsets up to which the log may be read, by the latest checkpoint.
@@ -392,6 +412,8 @@ class Observer:
     def _epochs(self) -> LeaderEpochs:
         if self._checkpoint is not None and not self._checkpoint.foreign:
             return LeaderEpochs(self._checkpoint.epochs)
+        if self._is_unopened():
+            return LeaderEpochs([(0, 0)])  # as its first writer begins it
         return LeaderEpochs.read(self.files, self.directory)
 
     @property

@@ -36,7 +36,7 @@ from seeklog.record.key_hash import partition_of
 from seeklog.store.access import archive_source
 from seeklog.store.topic import Topic
 from seeklog.store.upkeep import Upkeep
-from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
+from seeklog.topics.description import Archived, PartitionDescription, TopicDescription, empty_partition
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import ProducerIds
 from seeklog.topics.topics import Topics
@@ -45,6 +45,7 @@ from seeklog.topics.transactions import Transactions
 if TYPE_CHECKING:
     from seeklog.archive.planning import Verify
     from seeklog.store.opening import Location
+    from seeklog.topics.catalog import Topic as CatalogTopic
 
 logger = logging.getLogger("seeklog")
 
@@ -161,8 +162,8 @@ class Store:
         """
         names.check_topic_name(name)
         names.check_not_internal(name)
-        self._topics.create(name, partitions=partitions, config=config or {})
-        return self.describe_topic(name)
+        topic = self._topics.create(name, partitions=partitions, config=config or {})
+        return self._describe_topic(topic, empty_partition)
 
     def topic(self, name: str) -> Topic:
         """Return a handle on a topic. No log is opened."""
@@ -175,16 +176,21 @@ class Store:
         self._check_open()
         self._topics.refresh()
         topic = self._topics.find(name)
+        return self._describe_topic(topic, partial(self._describe_partition, name))
+
+    def _describe_topic(
+        self, topic: CatalogTopic, describe_partition: Callable[[int], PartitionDescription]
+    ) -> TopicDescription:
         return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id,
             config=self._topics.config_of(topic),
             configured=dict(topic.config),
-            partitions=tuple(self._describe(TopicPartition(name, number)) for number in topic.partitions),
+            partitions=tuple(map(describe_partition, topic.partitions)),
         )
 
-    def _describe(self, partition: TopicPartition) -> PartitionDescription:
-        return self._table.ask(partition, partial(_describe, partition=partition.partition))
+    def _describe_partition(self, topic: str, partition: int) -> PartitionDescription:
+        return self._table.ask(TopicPartition(topic, partition), partial(_describe, partition=partition))
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
         """Change settings of a topic. The value None resets a setting to the store's.

@@ -50,6 +50,8 @@ class Upkeep:
             self._seen_version = self._topics.version
             self._table.drop_changed()
         self._table.refresh_readers()
+        if not self._read_only:
+            self._topics.write_opened()
 
     def roll_and_retain(self) -> int:
         """Roll, retain, compact and index what is due in every partition. Return the number of segments deleted.
@@ -71,6 +73,8 @@ class Upkeep:
         return deleted
 
     def _maintain(self, partition: TopicPartition) -> int:
+        if self._topics.is_unopened(partition) and not self._table.was_opened(partition):
+            return 0  # it has no records, and opening it would create its files
         with self._table.borrow(partition, wait_s=0) as log:
             log.roll_if_due()
             deleted = log.retain()
@@ -88,7 +92,8 @@ class Upkeep:
         self._table.close_borrowed()
         changed = self._table.take_changed()
         try:
-            if changed:
+            self._topics.write_opened()
+            if changed or self._topics.has_old_root_lines:
                 self._topics.write_root_offsets(changed)
         except SeeklogError:
             self._table.put_back_changed(changed)

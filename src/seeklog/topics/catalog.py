@@ -1,19 +1,18 @@
-"""The catalog of a store: its topics, and changes in progress.
+"""The catalog of a store: its topics, and what is not finished.
 
-`seeklog-topics` is a text file: a first line, one JSON object per topic sorted by name, and the CRC-32C of everything
-before it:
+`seeklog-topics` is a text file, padded with zeros to the size in its first line:
 
-    seeklog-topics 1
-    {"topic": "payments", "id": "5JdNGzCmQmupZbKTTsDZjQ", "partitions": [0, 1, 2, 3], "config": {"retention.ms": 1000}}
+    seeklog-topics 2 16384
+    {"topic": "payments", "id": "5JdNGzCmQmupZbKTTsDZjQ", "partitions": [0, 1], "config": {"retention.ms": 1000}}
     crc32c 5d1c9ad2
+    0000005b:8c2e01f7:{"deleting":"payments"}
 
-A topic that is being created, deleted or extended has two more fields, the change and its partitions:
+First comes a snapshot: one JSON object per topic, sorted by name, and the CRC-32C of everything before it. Then come
+the changes since, each with its size and CRC. `format/catalog.md` defines both.
 
-    "change": "create" | "delete" | "grow", "partitions_changing": [4, 5]
-
-The file is replaced as a whole. A change is written before the first directory is touched and removed after the last.
-So a crash leaves a note of what to undo (create, grow) or to finish (delete). A topic that is being created or deleted
-does not exist for users.
+A change takes effect when its line is durable. A topic may have two more fields: `unopened`, the partitions that no
+writer has opened, and `change`. A topic that is being deleted does not exist for users. seeklog 0.1 replaced the whole
+file for each change (format 1), and noted topics that were being created or extended, too.
 """
 
 from __future__ import annotations
@@ -22,22 +21,32 @@ import base64
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
-from seeklog.record.framed import decode_framed, encode_framed, parse_json
+from seeklog.record.crc import crc32c
+from seeklog.record.framed import parse_json
 
-VERSION = 1
-_FIRST_LINE = f"seeklog-topics {VERSION}"
+VERSION = 2
+_TYPE = b"seeklog-topics "
+_CRC = b"crc32c "
+CRC_LINE_SIZE = len(_CRC) + 9
+# Blocks of most file systems. The file occupies all of its blocks, so an appended change needs no room on the disk.
+_BLOCK = 4096
+# Room for some 100 changes before the first new snapshot.
+_MIN_ROOM = 3 * _BLOCK
+# A change starts with its size and its CRC, eight hex digits and a colon each.
+_FRONT = 18
 _DAMAGED = (
     "Restore the file from a copy. Without it the topics are found by their directories, but their configurations are "
     "lost."
 )
-Change: TypeAlias = Literal["create", "delete", "grow"]
+Note: TypeAlias = Literal["create", "delete", "grow"]
+Change: TypeAlias = Mapping[str, Any]
+"""A change of the catalog, as it is in the file. `put`, `deleting`, `deleted` and `opened` return the four kinds."""
 # Kafka's id for a topic without one. Brokers before 2.8 assigned no ids.
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -57,7 +66,9 @@ class Topic:
     """The partitions in this store: all, unless the topic is spread over several brokers."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The settings of this topic itself. The others come from the store."""
-    change: Change | None = None
+    unopened: tuple[int, ...] = field(default=(), compare=False)
+    """Partitions that no writer has opened: their directories may lack any file, or be missing after a power loss."""
+    change: Note | None = None
     partitions_changing: tuple[int, ...] = ()
 
     @property
@@ -79,30 +90,216 @@ def new_topic_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
 
 
-def encode_catalog(catalog: Catalog) -> bytes:
-    """Encode the file."""
-    lines = []
-    for _, topic in sorted(catalog.items()):
-        entry: dict[str, Any] = {
-            "topic": topic.name,
-            "id": topic.topic_id,
-            "partitions": topic.partitions,
-            "config": dict(topic.config),
-        }
-        if topic.change is not None:
-            entry |= {"change": topic.change, "partitions_changing": topic.partitions_changing}
-        lines.append(json.dumps(entry))
-    return encode_framed(_FIRST_LINE, lines)
+# ---------------------------------------------------------------- changes
+
+
+def put(topic: Topic) -> Change:
+    """Return the change that adds a topic, or replaces its entry."""
+    entry: dict[str, Any] = {
+        "topic": topic.name,
+        "id": topic.topic_id,
+        "partitions": topic.partitions,
+        "config": dict(topic.config),
+    }
+    if topic.unopened:
+        entry["unopened"] = topic.unopened
+    if topic.change is not None:
+        entry |= {"change": topic.change, "partitions_changing": topic.partitions_changing}
+    return entry
+
+
+def deleting(name: str) -> Change:
+    """Return the change after which a topic does not exist for users, and its files are being removed."""
+    return {"deleting": name}
+
+
+def deleted(name: str) -> Change:
+    """Return the change that removes a topic's entry, and frees its name."""
+    return {"deleted": name}
+
+
+def opened(partitions: Mapping[str, tuple[int, ...]]) -> Change:
+    """Return the change for partitions, by topic, that a writer has opened."""
+    return {"opened": partitions}
+
+
+def apply(catalog: Catalog, change: Change) -> list[str]:
+    """Apply a change to a catalog. Return the names of the topics that it concerns.
+
+    Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for a change that no store would write.
+    """
+    if "topic" in change:
+        topic = _topic(change)
+        catalog[topic.name] = topic
+        return [topic.name]
+    if "deleting" in change:
+        topic = catalog[change["deleting"]]
+        catalog[topic.name] = being_deleted(topic)
+        return [topic.name]
+    if "deleted" in change:
+        return [catalog.pop(change["deleted"]).name]
+    for name, numbers in change["opened"].items():
+        topic, gone = catalog[name], set(_numbers(numbers))
+        catalog[name] = replace(topic, unopened=tuple(number for number in topic.unopened if number not in gone))
+    return list(change["opened"])
+
+
+def being_deleted(topic: Topic) -> Topic:
+    """Return a topic's entry while it is being deleted."""
+    return replace(topic, change="delete", partitions_changing=topic.partitions)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def encode_catalog(catalog: Catalog, *, min_room: int = _MIN_ROOM) -> bytes:
+    """Encode the whole file: a snapshot, and at least as much room for changes."""
+    lines = "".join(f"{json.dumps(put(topic))}\n" for _, topic in sorted(catalog.items())).encode("ascii")
+    size = _whole_blocks(len(lines) + max(len(lines), min_room) + _BLOCK // 2)
+    body = b"%s%d %d\n%s" % (_TYPE, VERSION, size, lines)
+    return (body + b"%s%08x\n" % (_CRC, crc32c(body))).ljust(size, b"\0")
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def encode_change(change: Change) -> bytes:
+    """Encode a line for the end of the file.
+
+    It contains neither a space nor an @. These are the only characters in JSON with a single bit set, so no flipped bit
+    turns a byte of it into a zero: zeros show which bytes were never written.
+    """
+    text = json.dumps(change, separators=(",", ":")).replace(" ", "\\u0020").replace("@", "\\u0040").encode("ascii")
+    return b"%08x:%08x:%s\n" % (_FRONT + len(text) + 1, crc32c(text), text)
+
+
+class Contents(NamedTuple):
+    """What the bytes of the file hold."""
+
+    catalog: Catalog
+    end: int
+    """The position after the last change. The next one is written there."""
+    last: int
+    """The position of the last change, or of the end of the snapshot."""
+    is_whole: bool
+    """Whether a change can be appended: the file has the current format, and no torn change at its end."""
 
 
 def decode_catalog(data: bytes, *, path: str) -> Catalog:
+    """Decode the file, or raise `CorruptionError`. A torn change at the end is left out: it was not acknowledged."""
+    return decode_contents(data, path=path).catalog
+
+
+def decode_contents(data: bytes, *, path: str) -> Contents:
     """Decode the file, or raise `CorruptionError`."""
-    lines = decode_framed(data, _FIRST_LINE, subject="the catalog of topics", path=path, advice=_DAMAGED)
+    first, _, _ = data.partition(b"\n")
+    version, _, size = first.removeprefix(_TYPE).partition(b" ")
+    if not first.startswith(_TYPE) or not version.isdigit():
+        raise _damage("the catalog of topics fails its CRC", path)
+    if int(version[:20]) > VERSION:
+        raise CorruptionError(
+            f"the catalog of topics has format {int(version[:20])}, not {VERSION}: a newer seeklog wrote it, or it is "
+            "damaged; open it with that version",
+            path=path,
+        )
+    if version == b"1":
+        catalog, end = _decode_snapshot(data, len(data), path)
+        return Contents(catalog, end, end, False)
+    if size != b"%d" % len(data):
+        raise _damage(f"the catalog of topics has {len(data)} bytes, but its first line says {size[:20]!r}", path)
+    mark = data.find(b"\n" + _CRC)
+    catalog, end = _decode_snapshot(data, mark + 1 + CRC_LINE_SIZE, path)
+    found = decode_changes(data, end, path=path)
+    for position, change in found.changes:
+        apply_read(catalog, change, position=position, path=path)
+    return Contents(catalog, found.end, found.changes[-1][0] if found.changes else mark + 1, found.is_whole)
+
+
+def _decode_snapshot(data: bytes, end: int, path: str) -> tuple[Catalog, int]:
+    """Return the topics in the bytes before `end`, the last line of which is their CRC."""
+    body, separator, last = data[:end].rpartition(_CRC)
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise _damage("the catalog of topics fails its CRC", path)
     try:
+        _, *lines = body.decode("ascii", "replace").splitlines()
         topics = [_topic(parse_json(line)) for line in lines]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptionError(f"the catalog does not parse: {error}", path=path, advice=_DAMAGED) from error
-    return {topic.name: topic for topic in topics}
+    except _INVALID as error:
+        raise _damage(f"the catalog does not parse: {error}", path) from error
+    return {topic.name: topic for topic in topics}, end
+
+
+class Changes(NamedTuple):
+    """The changes in a part of the file."""
+
+    changes: list[tuple[int, Change]]
+    """Each change, with the position of its line."""
+    end: int
+    is_whole: bool
+    """Whether only zeros follow. Otherwise a change was torn, or is being written at this moment."""
+
+
+def decode_changes(data: bytes, position: int, *, path: str, origin: int = 0) -> Changes:
+    """Decode the changes from `position` on. `origin` is the position of `data` in the file.
+
+    A change is written in one piece over zeros. So one that was not written completely has zeros in it, or ends early.
+    Anything else that fails its check is damage, because the change was acknowledged.
+    """
+    found: list[tuple[int, Change]] = []
+    while (text := _text_at(data, position)) is not None:
+        try:
+            change = parse_json(text)
+        except ValueError as error:
+            raise _damage(f"a change does not parse: {error}", path, origin + position) from error
+        found.append((origin + position, change))
+        position += _FRONT + len(text) + 1
+    rest = data[position:].rstrip(b"\0")
+    if not _is_torn(rest):
+        raise _damage("a change of the catalog fails its CRC", path, origin + position)
+    return Changes(found, origin + position, not rest)
+
+
+def _text_at(data: bytes, position: int) -> bytes | None:
+    """Return the JSON of the whole change at a position, or None."""
+    size = _size_at(data, position)
+    text = data[position + _FRONT : position + size - 1]
+    is_whole = size > _FRONT and data[position : position + _FRONT] == b"%08x:%08x:" % (size, crc32c(text))
+    return text if is_whole and data[position + size - 1 : position + size] == b"\n" else None
+
+
+def _size_at(data: bytes, position: int) -> int:
+    """Return the size that a change has by its first bytes, or 0."""
+    digits = data[position : position + 8]
+    try:
+        return int(digits, 16) if len(digits) == 8 and digits.isalnum() else 0
+    except ValueError:
+        return 0
+
+
+def _is_torn(rest: bytes) -> bool:
+    """Return whether bytes after the last whole change are nothing, or a part of one change.
+
+    A line break ends a change, so a part of one has it at its end only. Without zeros before it, all of the change is
+    there; so it is if the change has the size that it states.
+    """
+    if b"\n" in rest[:-1]:
+        return False
+    return b"\0" in rest or not (rest.endswith(b"\n") or (rest and _size_at(rest, 0) == len(rest)))
+
+
+_INVALID = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def apply_read(catalog: Catalog, change: Change, *, position: int, path: str) -> list[str]:
+    """Apply a change that was read from the file, or raise `CorruptionError`."""
+    try:
+        return apply(catalog, change)
+    except _INVALID as error:
+        raise _damage(f"a change of the catalog is invalid: {error}", path, position) from error
+
+
+def _damage(reason: str, path: str, position: int | None = None) -> CorruptionError:
+    return CorruptionError(reason, path=path, position=position, advice=_DAMAGED)
 
 
 def _topic(entry: Mapping[str, Any]) -> Topic:
@@ -112,63 +309,24 @@ def _topic(entry: Mapping[str, Any]) -> Topic:
         topic_id=entry["id"],
         partitions=_numbers(entry["partitions"]),
         config=dict(entry["config"]),
+        unopened=_numbers(entry.get("unopened", [])),
         change=entry.get("change"),
         partitions_changing=_numbers(entry.get("partitions_changing", [])),
     )
     names.check_topic_name(topic.name)
-    LogConfig().with_settings(topic.config)
+    if topic.config:
+        LogConfig().with_settings(topic.config)
     if topic.change not in (None, "create", "delete", "grow") or not isinstance(topic.topic_id, str):
         raise ValueError(f"the topic {topic.name!r} has an invalid change or id")
     return topic
 
 
 def _numbers(numbers: Any) -> tuple[int, ...]:
-    whole = isinstance(numbers, list) and all(type(number) is int and 0 <= number < INT32_MAX for number in numbers)
-    if not whole or numbers != sorted(set(numbers)):
+    if numbers in ([], ()):
+        return ()
+    whole = isinstance(numbers, list | tuple) and all(
+        type(number) is int and 0 <= number < INT32_MAX for number in numbers
+    )
+    if not whole or list(numbers) != sorted(set(numbers)):
         raise ValueError(f"{numbers!r} is not a list of partitions")
     return tuple(numbers)
-
-
-class CatalogFile:
-    """The catalog's file, which is replaced as a whole whenever the topics change.
-
-    The file that was read last stays open, so its inode is not reused, and the status of the name shows whether the
-    file was replaced.
-    """
-
-    def __init__(self, files: Files, root: str) -> None:
-        self._files = files
-        self.path = f"{root}/{names.TOPICS}"
-        self._handle: Handle | None = None
-        self._status: FileStatus | None = None
-
-    def has_changed(self) -> bool:
-        """Return whether the file was replaced since it was last read."""
-        try:
-            return self._status is None or self._files.status(self.path) != self._status
-        except FileNotFoundError:
-            return True
-
-    def close(self) -> None:
-        """Close the file. It is read again when needed."""
-        self._handle = self._status = None
-
-    def read(self) -> bytes | None:
-        """Return the catalog's bytes. None without a catalog: in a broker's directory, or a new one."""
-        self.close()
-        try:
-            if isinstance(self._files, ReadOnlyFiles):
-                return self._files.read_file(self.path)
-            handle = Handle(self._files, self.path)
-        except FileNotFoundError:
-            return None
-        status = self._files.status_of(handle.number)
-        data = self._files.read(handle.number, status.size, 0)
-        self._handle, self._status = handle, status
-        return data
-
-
-def write_catalog(files: Files, root: str, data: bytes) -> None:
-    """Replace the catalog. Durable on return."""
-    replace_file(files, root, names.TOPICS, data)
-    files.sync_directory(root)

@@ -21,6 +21,13 @@ class PartitionDescription:
     segment_count: int
 
 
+def empty_partition(partition: int) -> PartitionDescription:
+    """Return the description of a new partition."""
+    return PartitionDescription(
+        partition=partition, log_start_offset=0, high_watermark=0, log_end_offset=0, size_bytes=0, segment_count=1
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
     """One topic at one moment."""

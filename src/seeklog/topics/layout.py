@@ -12,10 +12,9 @@ from typing import Final
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import LogConfig
-from seeklog.errors import NotALog, UsageError
-from seeklog.files import SHORT_WAIT_S, Files, Kind, replace_file, retry_while_locked
-from seeklog.log import Log, lock_directory
+from seeklog.errors import NotALog, TopicExists, UsageError
+from seeklog.files import SHORT_WAIT_S, Files, Handle, Kind, retry_while_locked
+from seeklog.log import lock_directory
 from seeklog.names import TopicPartition
 from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
 
@@ -85,14 +84,40 @@ def partition_path(root: str, partition: TopicPartition) -> str:
     return f"{root}/{partition}"
 
 
-def make_partition(
-    files: Files, clock: Clock, root: str, partition: TopicPartition, *, topic_id: str, config: LogConfig
-) -> None:
-    """Create the directory of a new partition with an empty log. Its name is durable once `root` is synced."""
+def check_no_directory(files: Files, root: str, topic: str, numbers: Iterable[int]) -> None:
+    """Refuse to create partitions over directories that exist and are not the store's."""
+    for number in numbers:
+        path = partition_path(root, TopicPartition(topic, number))
+        with contextlib.suppress(FileNotFoundError):
+            files.kind(path)
+            raise TopicExists(f"{path} exists, but the catalog does not list it. Move it away; nothing was changed")
+
+
+def prepare_partition(files: Files, root: str, partition: TopicPartition, *, topic_id: str, durable: bool) -> None:
+    """Create what is missing of a partition that no writer has opened: its directory, its id, and an empty log.
+
+    Several processes may do so at once. Nothing needs to be durable before the first writer acknowledges a record: it
+    passes `durable`, which syncs the id, and opening the log syncs the names. Other than the id, it has no content.
+    """
     path = partition_path(root, partition)
     files.make_directory(path)
-    replace_file(files, path, names.PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}".encode("ascii"))
-    Log(path, config=config, files=files, clock=clock, background=False).close()
+    listing = files.list(path)
+    is_opened = names.CHECKPOINT in listing  # by a writer that could not note it in the catalog
+    if not is_opened and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
+        files.close(files.open(f"{path}/{names.segment_name(0, names.LOG)}", write=True, create=True))
+    _write_topic_id(files, path, topic_id, durable=durable)
+
+
+def _write_topic_id(files: Files, path: str, topic_id: str, *, durable: bool) -> None:
+    data = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
+    handle = Handle(files, f"{path}/{names.PARTITION_METADATA}", write=True, create=True)
+    found = files.read(handle.number, len(data) + 1, 0)
+    # Never over the id of another topic: this process may not know yet that the topic was recreated.
+    if found != data and (data.startswith(found) or parse_topic_id(found) == NO_TOPIC_ID):
+        files.truncate(handle.number, 0)
+        files.write(handle.number, data, 0)
+    if durable:
+        files.sync(handle.number)
 
 
 @contextlib.contextmanager
@@ -108,19 +133,28 @@ def locked_partitions(
         yield present
 
 
-def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> None:
-    """Delete partitions by renaming their directories, as Kafka does. The caller holds their locks."""
+def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> list[str]:
+    """Delete partitions by renaming their directories, as Kafka does. The caller holds their locks.
+
+    Return the new names, for `remove_directories`.
+    """
+    discarded = []
     for partition in partitions:
-        unique = uuid.uuid4().hex
-        files.rename(partition_path(root, partition), f"{root}/{names.deleted_directory(partition, unique)}")
+        name = names.deleted_directory(partition, uuid.uuid4().hex)
+        files.rename(partition_path(root, partition), f"{root}/{name}")
+        discarded.append(name)
     files.sync_directory(root)
+    return discarded
 
 
-def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None:
-    """Remove the directories of deleted partitions, a broker's too."""
-    for name, kind in kinds.items():
-        if kind != "directory" or not names.is_deleted_directory(name):
-            continue
+def find_discarded(kinds: Mapping[str, Kind]) -> list[str]:
+    """Return the directories of deleted partitions, a broker's too."""
+    return [name for name, kind in kinds.items() if kind == "directory" and names.is_deleted_directory(name)]
+
+
+def remove_directories(files: Files, root: str, discarded: Iterable[str]) -> None:
+    """Remove the directories of deleted partitions."""
+    for name in discarded:
         path = f"{root}/{name}"
         try:
             for file_name in files.list(path):
@@ -201,6 +235,14 @@ def parse_topic_id(metadata: bytes) -> str:
     """Return the topic id in the bytes of a partition's metadata file."""
     words = metadata.decode("ascii", "replace").split()
     return words[3] if len(words) == 4 and words[2] == "topic_id:" else NO_TOPIC_ID
+
+
+def is_brokers(files: Files, root: str) -> bool:
+    """Return whether a broker has formatted the directory."""
+    try:
+        return files.kind(f"{root}/{names.META_PROPERTIES}") == "file"
+    except FileNotFoundError:
+        return False
 
 
 def _is_directory(files: Files, path: str) -> bool:

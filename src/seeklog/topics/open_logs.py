@@ -31,10 +31,10 @@ from seeklog.errors import (
 from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
 from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
-from seeklog.names import TopicPartition
+from seeklog.names import CHECKPOINT, TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.catalog import are_different
-from seeklog.topics.layout import partition_path
+from seeklog.topics.layout import partition_path, prepare_partition
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -118,6 +118,7 @@ class OpenLogs:
         self._root_watch = RootWatch(files, topics.root, clock=clock)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
+        self._entries_by_topic: dict[str, list[_Entry]] = {}
         # Entries with a log that is open for writing or borrowed, the least recently used first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
         self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
@@ -179,8 +180,18 @@ class OpenLogs:
         return self._entries[partition].topic_id
 
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return the values for a partition in the checkpoints that a broker left in the root."""
-        return self._root_watch.offsets().of(partition)
+        """Return the values for a partition in the checkpoints that a broker left in the root.
+
+        Values for a partition that no writer has opened are those of a deleted topic with the same name.
+        """
+        return None if self._topics.is_unopened(partition) else self._root_watch.offsets().of(partition)
+
+    def was_opened(self, partition: TopicPartition) -> bool:
+        """Return whether a writer has opened a partition that the catalog lists as unopened."""
+        try:
+            return self._files.kind(f"{partition_path(self._root, partition)}/{CHECKPOINT}") == "file"
+        except FileNotFoundError:
+            return False
 
     def ask(self, partition: TopicPartition, question: Callable[[LogReader], Answer]) -> Answer:
         """Call `question` with a log. Repeat it with a new log if this one is closed meanwhile, as on a reopen."""
@@ -420,6 +431,7 @@ class OpenLogs:
             entry = self._entries.get(partition)
             if entry is None:
                 entry = self._entries[partition] = _Entry(partition)
+                self._entries_by_topic.setdefault(partition.topic, []).append(entry)
             return entry
 
     def _open_writer(self, entry: _Entry) -> Log:
@@ -452,8 +464,9 @@ class OpenLogs:
         with translated(f"{partition} cannot be opened to write"):
             self._check_root()
         path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
+        is_unopened = self._prepare(partition, durable=True)
         with self._naming_deleted(partition):
-            return Log(
+            log = Log(
                 path,
                 config=config,
                 clock=self._clock,
@@ -461,9 +474,23 @@ class OpenLogs:
                 background=maintenance is not None,
                 host=self._host_of(partition, maintenance=maintenance),
             )
+        if is_unopened:
+            self._topics.note_opened(partition)
+        return log
+
+    def _prepare(self, partition: TopicPartition, *, durable: bool) -> bool:
+        """Create what is missing of a partition that no writer has opened. Return whether it is one."""
+        is_unopened = self._topics.is_unopened(partition)
+        if is_unopened:
+            topic_id = self._topics.check(partition).topic_id
+            with translated(f"{self._root}/{partition} cannot be created", when_full="nothing was changed"):
+                prepare_partition(self._files, self._root, partition, topic_id=topic_id, durable=durable)
+        return is_unopened
 
     def _open_to_read(self, partition: TopicPartition) -> LogReader:
         topic = self._topics.check(partition)
+        if not self._read_only:
+            self._prepare(partition, durable=False)
         try:
             with self._naming_deleted(partition):
                 return LogReader(
@@ -497,6 +524,7 @@ class OpenLogs:
             inherited=partial(self.inherited, partition),
             has_topic=partial(self._has_topic, partition.topic),
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
+            is_unopened=partial(self._topics.is_unopened, partition),
             maintenance=maintenance,
         )
 
@@ -548,7 +576,7 @@ class OpenLogs:
 
     def _entries_of(self, topic: str | None) -> list[_Entry]:
         with self._lock:
-            return [entry for entry in self._entries.values() if topic in (None, entry.partition.topic)]
+            return list(self._entries.values() if topic is None else self._entries_by_topic.get(topic, ()))
 
     def _close_stale(self, entry: _Entry) -> bool:
         """Close an entry's logs, the writer once it has no users. Return whether the writer is closed."""
@@ -567,6 +595,7 @@ class OpenLogs:
         # The parent's logs belong to the parent; nothing here closes or changes them.
         self._open_segments = OpenSegments(self._max_segments)
         self._entries = {}
+        self._entries_by_topic = {}
         self._writers.clear()
         self._changed = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from seeklog.errors import (
 )
 from seeklog.files import (
     Files,
+    Kind,
     Lock,
     ReadOnlyFiles,
     retry_while_locked,
@@ -34,18 +35,11 @@ from seeklog.files import (
     translate,
     translated,
 )
-from seeklog.log.side import RootLine, RootOffsets
+from seeklog.log.side import RootLine, RootOffsets, root_names_topic
 from seeklog.names import TopicPartition
 from seeklog.topics import layout
-from seeklog.topics.catalog import (
-    Catalog,
-    CatalogFile,
-    Topic,
-    decode_catalog,
-    encode_catalog,
-    new_topic_id,
-    write_catalog,
-)
+from seeklog.topics.catalog import Catalog, Change, Topic, being_deleted, deleted, deleting, new_topic_id, opened, put
+from seeklog.topics.catalog_file import CatalogFile
 
 logger = logging.getLogger("seeklog")
 
@@ -69,20 +63,27 @@ class Topics:
         self._changes = threading.RLock()
         self._lock = threading.Lock()
         self._file = CatalogFile(files, root)
-        self._bytes: bytes | None = None
         self._next_check = 0.0
         self.is_brokers = False
         """Whether a reader has found that a broker may be running on the directory."""
         self._catalog: Catalog = {}
         self._existing: Catalog = {}
         """The topics of the catalog that exist for users: not those being created or deleted."""
+        self._sorted: list[Topic] | None = None
+        """The same in the order of their names; None if they changed since the last call of `all`."""
+        self._unfinished: set[str] = set()
+        """The topics of the catalog with a change that was not finished."""
+        self._opened: set[tuple[str, int]] = set()
+        """Partitions, by topic id, that this process has opened to write and that the catalog lists as unopened."""
+        self.has_old_root_lines = False
+        """Whether Kafka's checkpoints may have lines of topics that this process has deleted."""
         self.forget: Callable[[str], None] | None = None
         """Deletes the groups' offsets of a deleted topic. Set once the groups exist."""
         self._is_closed = False
         self.version = 0
         """Incremented whenever this process sees that the topics have changed."""
         if read_only:
-            self._adopt(*self._read_disk())
+            self._read_whole()
         else:
             with self._changing():
                 self._settle()
@@ -101,35 +102,41 @@ class Topics:
                 if not self._file.has_changed() and not (self._read_only and self._is_check_due()):
                     return False
                 version = self.version
-                self._adopt(*self._read_disk())
+                self._read()
                 return self.version != version
         except OSError as error:
             raise translate(error, f"{self._file.path} cannot be read") from error
 
-    def _read_disk(self) -> tuple[Catalog, bytes | None]:
-        """Return the catalog as it is on disk, and its bytes.
+    def _read(self) -> None:
+        """Read what has changed on disk. The caller holds `_lock`."""
+        changed = None if self._is_check_due() else self._file.follow()
+        if changed is None:
+            self._read_whole()
+        elif changed:
+            if not self._read_only:
+                # The process that appended it may have died before its sync; what builds on it must not be lost.
+                self._file.make_durable(name=False)
+            self._adopt_changes(changed)
 
-        A read-only store adds a broker's directories. A writable one has adopted them into the catalog.
-        """
-        data = self._file.read()
-        if data is not None and data == self._bytes and not self._is_check_due():
-            return self._catalog, data
+    def _read_whole(self) -> None:
+        """Read the whole catalog. A read-only store adds a broker's directories; a writable one has adopted them."""
         self._next_check = self._clock.monotonic() + BROKER_CHECK_S
-        catalog = decode_catalog(data, path=self._file.path) if data is not None else {}
+        self._file.read()
+        catalog = dict(self._file.topics)
         if not self._read_only:
-            # The process that wrote it may have died before the rename was durable; what builds on it must not be lost.
-            self._files.sync_directory(self.root)
-        if self._read_only:
+            self._file.make_durable(name=True)
+        else:
             kinds = layout.check_root(self._files, self.root, create=False)
             self.is_brokers = names.META_PROPERTIES in kinds
             if self.is_brokers:
                 catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
-            if found and self._file.read() != data:
-                # A topic that is being created is in the catalog before its first directory: it is not a broker's.
-                return self._read_disk()
+            if found and self._file.was_read and self._file.has_changed():
+                # A topic is in the catalog before its first directory: it is not a broker's.
+                self._read_whole()
+                return
             catalog |= found
-        return catalog, data
+        self._adopt(catalog)
 
     def _is_check_due(self) -> bool:
         """Return whether to check the directories. A broker changes topics without writing to the catalog.
@@ -138,17 +145,34 @@ class Topics:
         """
         if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self._clock.monotonic() < self._next_check:
             return False
-        try:
-            return self._files.kind(f"{self.root}/{names.META_PROPERTIES}") == "file"
-        except FileNotFoundError:
-            return False
+        return layout.is_brokers(self._files, self.root)
 
-    def _adopt(self, catalog: Catalog, data: bytes | None) -> None:
-        self._bytes = data
-        if catalog != self._catalog:
-            self._catalog = catalog
-            self._existing = {name: topic for name, topic in catalog.items() if topic.is_there}
-            self.version += 1
+    def _adopt(self, catalog: Catalog) -> None:
+        has_changed = catalog != self._catalog
+        self._catalog = catalog
+        self._existing = {name: topic for name, topic in catalog.items() if topic.is_there}
+        self._unfinished = {name for name, topic in catalog.items() if topic.change is not None}
+        self._sorted = None
+        self.version += has_changed
+
+    def _adopt_changes(self, changed: Iterable[str]) -> None:
+        """Copy the entries of changed topics from the file's catalog. The caller holds `_lock`."""
+        for name in changed:
+            before, now = self._catalog.get(name), self._file.topics.get(name)
+            for catalog, has in (
+                (self._catalog, now is not None),
+                (self._existing, now is not None and now.is_there),
+            ):
+                if has and now is not None:
+                    catalog[name] = now
+                else:
+                    catalog.pop(name, None)
+            if now is not None and now.change is not None:
+                self._unfinished.add(name)
+            else:
+                self._unfinished.discard(name)
+            self._sorted = None
+            self.version += now != before
 
     def close(self) -> None:
         """Allow no more changes."""
@@ -161,25 +185,26 @@ class Topics:
 
     def all(self) -> list[Topic]:
         """Return every topic, sorted by name."""
-        return [topic for _, topic in sorted(self._existing.items())]
+        with self._lock:
+            if self._sorted is None:
+                self._sorted = [topic for _, topic in sorted(self._existing.items())]
+            return list(self._sorted)
 
     def find(self, name: str) -> Topic:
         """Return a topic. If it is unknown, read the catalog again; the error names the nearest match."""
         topic = self._existing.get(name)
-        if topic is None:
-            names.check_topic_name(name)
-            self.refresh()
+        if topic is None and self.has(name):
             topic = self._existing.get(name)
-            if topic is None:
-                raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
+        if topic is None:
+            raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         return topic
 
     def has(self, name: str) -> bool:
-        """Return whether a topic exists."""
-        with contextlib.suppress(TopicNotFound):
-            self.find(name)
-            return True
-        return False
+        """Return whether a topic exists. If it is unknown, read the catalog again."""
+        if name not in self._existing:
+            names.check_topic_name(name)
+            self.refresh()
+        return name in self._existing
 
     def check(self, partition: TopicPartition) -> Topic:
         """Return the topic of a partition, or raise `TopicNotFound` if this store does not hold the partition."""
@@ -218,7 +243,8 @@ class Topics:
             lock = self._take_lock()
             try:
                 with self._lock:
-                    self._adopt(*self._read_disk())
+                    if self._file.has_changed():
+                        self._read()
                 if finishes:
                     # With the lock held, any change noted in the catalog was interrupted.
                     self._finish_changes()
@@ -235,69 +261,75 @@ class Topics:
         with translated(f"{path} cannot be locked", when_full="nothing was changed"):
             return retry_while_locked(self._clock, LOCK_WAIT_S, lambda: take_lock(self._files, path))
 
-    def _write(self, catalog: Catalog) -> None:
-        data = encode_catalog(catalog)
-        write_catalog(self._files, self.root, data)
+    def _commit(self, change: Change, *, is_deletion: bool = False) -> None:
+        """Make a change of the catalog durable, and adopt it."""
         with self._lock:
-            self._adopt(catalog, data)
-
-    def _put(self, topic: Topic) -> None:
-        self._write(self._catalog | {topic.name: topic})
-
-    def _drop(self, name: str) -> None:
-        self._write({key: topic for key, topic in self._catalog.items() if key != name})
+            self._adopt_changes(self._file.commit(change, is_deletion=is_deletion))
 
     def _settle(self) -> None:
         """Adopt the directories that a broker left, and remove those of deleted topics."""
-        self._remove_discarded()
         with contextlib.suppress(FileNotFoundError):
             # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
             self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
             self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
+        layout.remove_directories(self._files, self.root, layout.find_discarded(kinds))
         catalog = self._catalog
         if names.META_PROPERTIES in kinds:
             catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             for before in self._catalog.values():
                 if before != (now := catalog.get(before.name)):
                     logger.warning("%s: %s", self.root, _describe_change(before, now))
+        else:
+            self._prepare_missing(kinds)
         found = layout.find_topics(self._files, self.root, kinds, known=catalog)
         if found:
             logger.info("%s: found topics that are not in the catalog: %s", self.root, ", ".join(sorted(found)))
-        if found or catalog != self._catalog or self._bytes is None:
-            self._write(catalog | found)
+        if found or catalog != self._catalog or not self._file.was_read:
+            catalog = catalog | found
+            with self._lock:
+                self._file.replace(dict(catalog))
+                self._adopt(catalog)
             sync_ancestors(self._files, self.root)
+
+    def _prepare_missing(self, kinds: Mapping[str, Kind]) -> None:
+        """Create the directories that a power loss took from partitions without records."""
+        for topic in self._existing.values():
+            for number in topic.unopened:
+                partition = TopicPartition(topic.name, number)
+                if str(partition) not in kinds:
+                    layout.prepare_partition(self._files, self.root, partition, topic_id=topic.topic_id, durable=False)
 
     def _finish_changes(self) -> None:
         """Undo or finish the changes that a crash or an error interrupted."""
-        for topic in [topic for topic in self._catalog.values() if topic.change is not None]:
+        for topic in [self._catalog[name] for name in sorted(self._unfinished)]:
             if topic.change != "delete":
                 self._undo(topic)
-                self._remove_discarded()
             elif self.forget is not None:
                 try:
                     with self._locked(topic) as present:
                         self._finish_delete(topic, present)
-                    self._remove_discarded()
+                    # The directories that the interrupted deletion has renamed, too.
+                    kinds = self._files.kinds(self.root)
+                    layout.remove_directories(self._files, self.root, layout.find_discarded(kinds))
                 except (OSError, SeeklogError) as error:
                     # The topic no longer exists for users. Leftover files do not prevent other changes.
                     logger.warning("%s: topic %s is deleted, but its files remain: %s", self.root, topic.name, error)
 
     def _undo(self, topic: Topic) -> None:
+        """Remove the partitions that are changing, and the topic if it has no others."""
         with self._locked(topic) as present:
-            layout.discard_partitions(self._files, self.root, present)
-        if topic.change == "create":
-            self._drop(topic.name)
-        else:
-            self._put(replace(topic, change=None, partitions_changing=()))
+            discarded = layout.discard_partitions(self._files, self.root, present)
+            kept = tuple(number for number in topic.partitions if number not in topic.partitions_changing)
+            unopened = tuple(number for number in topic.unopened if number in kept)
+            undone = replace(topic, partitions=kept, unopened=unopened, change=None, partitions_changing=())
+            self._commit(put(undone) if kept else deleted(topic.name), is_deletion=not kept)
+        layout.remove_directories(self._files, self.root, discarded)
 
     def _locked(self, topic: Topic) -> contextlib.AbstractContextManager[list[TopicPartition]]:
         """Hold the locks of the partitions that are changing."""
         partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
         return layout.locked_partitions(self._files, self._clock, self.root, partitions)
-
-    def _remove_discarded(self) -> None:
-        layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
         """Create a topic, completely or not at all."""
@@ -308,48 +340,41 @@ class Topics:
             topic_id=new_topic_id(),
             partitions=tuple(range(partitions)),
             config=self._checked_config({}, config),
+            unopened=tuple(range(partitions)),
         )
         with self._changing():
             if name in self._catalog:
                 what = "was just deleted and is still being removed" if not self._catalog[name].is_there else "exists"
                 raise TopicExists(f"topic {name!r} {what} in {self.root}; describe_topic returns its configuration")
-            self._check_no_directory(name)
-            self._put(replace(made, change="create", partitions=(), partitions_changing=made.partitions))
             self._make(made, made.partitions)
         return made
 
-    def _check_no_directory(self, name: str, *, first: int = 0) -> None:
-        """Refuse to create partitions, from number `first` on, over existing directories that are not the store's."""
-        for entry in self._files.kinds(self.root):
-            partition = names.parse_partition_name(entry)
-            if partition is not None and partition.topic == name and partition.partition >= first:
-                raise TopicExists(
-                    f"{self.root}/{entry} exists, but the catalog does not list it. Move it away; nothing was changed"
-                )
+    def _make(self, topic: Topic, added: tuple[int, ...]) -> None:
+        """Publish a topic with partitions that are new, and create their directories. Undo it on failure.
 
-    def _make(self, topic: Topic, partitions: Collection[int]) -> None:
-        """Create partitions that the catalog lists as changing, then publish the topic. Undo it on failure."""
-        config = self.config_of(topic)
+        The topic exists as soon as its entry is durable. What a crash leaves out of the directories is created when
+        they are used.
+        """
+        layout.check_no_directory(self._files, self.root, topic.name, added)
+        self._drop_root_lines(topic.name)
+        self._commit(put(topic))
         try:
-            for number in partitions:
-                layout.make_partition(
+            for number in added:
+                layout.prepare_partition(
                     self._files,
-                    self._clock,
                     self.root,
                     TopicPartition(topic.name, number),
                     topic_id=topic.topic_id,
-                    config=config,
+                    durable=False,
                 )
-            self._files.sync_directory(self.root)
-        except (OSError, SeeklogError):
-            # If the undo fails as well, the note in the catalog stays, and the next open undoes the change.
+            if layout.is_brokers(self._files, self.root):
+                # There a missing directory means that the broker has deleted the topic.
+                self._files.sync_directory(self.root)
+        except BaseException:
+            # If the undo fails as well, the topic exists.
             with contextlib.suppress(OSError, SeeklogError):
-                self._undo(self._catalog[topic.name])
-                self._remove_discarded()
+                self._undo(replace(topic, partitions_changing=added))
             raise
-        # If this write fails, the catalog on disk has either the note or the complete topic, and only a sync may be
-        # missing. The copy in memory does not show which, so nothing is undone: the next change or open reads the file.
-        self._put(topic)
 
     def grow(self, name: str, *, partitions: int) -> Topic:
         """Add partitions to a topic until it has `partitions`."""
@@ -362,9 +387,7 @@ class Topics:
                     f"number above {topic.partition_count}, not {partitions}"
                 )
             added = tuple(range(topic.partition_count, partitions))
-            self._check_no_directory(name, first=topic.partition_count)
-            self._put(replace(topic, change="grow", partitions_changing=added))
-            grown = replace(topic, partitions=topic.partitions + added)
+            grown = replace(topic, partitions=topic.partitions + added, unopened=topic.unopened + added)
             self._make(grown, added)
         return grown
 
@@ -373,42 +396,76 @@ class Topics:
         with self._changing():
             topic = self._changeable(name)
             altered = replace(topic, config=self._checked_config(topic.config, config))
-            self._put(altered)
+            self._commit(put(altered))
         return altered
 
     def delete(self, name: str) -> None:
         """Delete a topic and all of its records.
 
-        The first write of the catalog deletes it for every process. After a crash the next open finishes the rest.
+        The first change of the catalog deletes it for every process. After a crash the next open finishes the rest.
         Raises `LogLocked`, and deletes nothing, if another process writes one of the partitions.
         """
         with self._changing():
             topic = self._changeable(name)
-            going = replace(topic, change="delete", partitions_changing=topic.partitions)
+            going = being_deleted(topic)
             with self._locked(going) as present:
-                self._put(going)
+                self._commit(deleting(name), is_deletion=True)
                 try:
-                    self._finish_delete(going, present)
+                    discarded = self._finish_delete(going, present)
                 except OSError as error:
                     advice = "the next change of a topic, or the next open, removes the rest"
                     raise translate(
                         error, f"topic {name!r} is deleted, but its files are not all removed", advice=advice
                     ) from error
-            self._remove_discarded()
+            layout.remove_directories(self._files, self.root, discarded)
 
     def finish_deletes(self) -> None:
         """Finish deletions that a crash interrupted."""
-        if any(topic.change == "delete" for topic in self._catalog.values()):
+        if self._unfinished:
             with self._changing():
                 pass
 
-    def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> None:
+    def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> list[str]:
+        """Delete what belongs to a topic. Return the directories that are left to remove."""
         if self.forget is not None:
             self.forget(topic.name)
-        layout.discard_partitions(self._files, self.root, present)
-        # Before the name is free: a new topic of that name must not inherit these values.
-        self._write_root_offsets({}, without=topic.name)
-        self._drop(topic.name)
+        discarded = layout.discard_partitions(self._files, self.root, present)
+        self._commit(deleted(topic.name), is_deletion=True)
+        self.has_old_root_lines = True
+        return discarded
+
+    # ------------------------------------------------------------ partitions that no writer has opened
+
+    def is_unopened(self, partition: TopicPartition) -> bool:
+        """Return whether no writer has opened a partition. The catalog may learn of another process's late."""
+        name, number = partition
+        topic = self._existing.get(name)
+        return topic is not None and number in topic.unopened and (topic.topic_id, number) not in self._opened
+
+    def note_opened(self, partition: TopicPartition) -> None:
+        """Note that a writer has opened a partition and everything in it is durable, for `write_opened`."""
+        topic_id = self.check(partition).topic_id
+        with self._lock:
+            self._opened.add((topic_id, partition.partition))
+
+    def write_opened(self) -> None:
+        """Write to the catalog which partitions have been opened. From then on, missing files of theirs are a loss."""
+        if not self._opened:
+            return
+        with self._changing(finishes=False):
+            noted = set(self._opened)
+            names_by_id = {topic.topic_id: topic.name for topic in self._existing.values() if topic.unopened}
+            known: dict[str, tuple[int, ...]] = {}
+            for topic_id, number in sorted(noted):
+                name = names_by_id.get(topic_id)
+                if name is not None and number in self._existing[name].unopened:
+                    known[name] = (*known.get(name, ()), number)
+            if known:
+                self._commit(opened(known))
+            with self._lock:
+                self._opened -= noted
+
+    # ------------------------------------------------------------ Kafka's checkpoints
 
     def write_root_offsets(self, known: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
         """Update partitions in Kafka's checkpoints. The values of other partitions stay.
@@ -421,11 +478,21 @@ class Topics:
             self._write_root_offsets(
                 {partition: offsets for partition, (of, offsets) in known.items() if ids.get(partition.topic) == of}
             )
+            self.has_old_root_lines = False
 
-    def _write_root_offsets(self, known: Mapping[TopicPartition, RootLine], *, without: str | None = None) -> None:
+    def _drop_root_lines(self, name: str) -> None:
+        """Remove what a deleted topic of this name left in Kafka's checkpoints: a new one must not inherit it.
+
+        A deletion leaves its lines, because each would write the files again.
+        """
+        if name not in self._existing and root_names_topic(self._files, self.root, name):
+            self._write_root_offsets({})
+
+    def _write_root_offsets(self, known: Mapping[TopicPartition, RootLine]) -> None:
         offsets = RootOffsets.read(self._files, self.root)
-        there = {TopicPartition(topic.name, n) for topic in self.all() for n in topic.partitions}
-        if offsets.update(known, existing={partition for partition in there if partition.topic != without}):
+        if offsets.update(
+            known, existing={TopicPartition(topic.name, n) for topic in self.all() for n in topic.partitions}
+        ):
             offsets.write(self._files, self.root)
 
     def _changeable(self, name: str) -> Topic:

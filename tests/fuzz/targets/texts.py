@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fuzz.mutation import mutate_frame, mutate_json, put_word, seal_frame
 from fuzz.target import Broken, Scramble, Target, enter
@@ -19,7 +20,16 @@ from seeklog.log.transaction import Part, Transaction, decode_transaction, encod
 from seeklog.names import TopicPartition
 from seeklog.record.crc import crc32c
 from seeklog.spark.lake import manifest as lake
-from seeklog.topics.catalog import Topic, decode_catalog, encode_catalog
+from seeklog.topics.catalog import (
+    Topic,
+    decode_catalog,
+    deleted,
+    deleting,
+    encode_catalog,
+    encode_change,
+    opened,
+    put,
+)
 from seeklog.topics.producer_ids import Identity, decode_identity, encode_identity
 
 PATH = "file"
@@ -55,11 +65,52 @@ def read_checkpoint(data: bytes) -> None:
     check_numbers(*(found.active or ()))
 
 
+CATALOG_SIZE = 4096
+
+
 def catalog_seeds() -> Iterator[bytes]:
     plain = Topic(name="payments", topic_id="5JdNGzCmQmupZbKTTsDZjQ", partitions=(0, 1), config={"retention.ms": 1000})
     going = Topic(name="a.b_c-7", topic_id="x", partitions=(0,), change="grow", partitions_changing=(1, 2))
-    yield encode_catalog({"a.b_c-7": going, "payments": plain})
-    yield encode_catalog({})
+    # As seeklog 0.1 wrote it.
+    yield seal_frame(b"seeklog-topics 1\n" + b"".join(json.dumps(put(at)).encode() + b"\n" for at in (going, plain)))
+    new = replace(plain, name="new", unopened=(0, 1))
+    changes = (put(new), opened({"new": (1,)}), deleting("payments"), deleted("payments"))
+    snapshot = encode_catalog({"a.b_c-7": going, "payments": plain}, min_room=0).rstrip(b"\0")
+    yield (snapshot + b"".join(map(encode_change, changes))).ljust(CATALOG_SIZE, b"\0")
+    yield encode_catalog({}, min_room=0)
+
+
+def mutate_catalog(data: bytes, chance: random.Random, scramble: Scramble) -> bytes:
+    """Damage the snapshot, or a change; then usually correct the CRCs."""
+    head, mark, rest = data.partition(b"\ncrc32c ")
+    if not data.startswith(b"seeklog-topics 2 ") or not mark:
+        return mutate_frame(data, chance, scramble)
+    lines = rest[9:].rstrip(b"\0").splitlines()
+    if lines and chance.randrange(2):
+        at = chance.randrange(len(lines))
+        front, text = lines[at][:18], lines[at][18:]
+        kind = chance.randrange(4)
+        if kind == 0:
+            return scramble(data)
+        lines[at] = front + (mutate_json(text, chance) if kind == 1 else put_word(text, chance))
+        if kind == 3:
+            lines[at : at + 1] = chance.choice(([], [lines[at]] * 2, [b""]))
+    else:
+        head = mutate_frame(head + mark + rest[:9], chance, scramble).rpartition(b"\ncrc32c ")[0]
+    return seal_catalog(head + mark + rest[:9] + b"".join(line + b"\n" for line in lines))
+
+
+def seal_catalog(data: bytes) -> bytes:
+    """Return a catalog with the right CRCs and sizes."""
+    head, mark, rest = data.partition(b"\ncrc32c ")
+    if not data.startswith(b"seeklog-topics 2 ") or not mark:
+        return seal_frame(data)
+    _, *topics = head.split(b"\n")
+    body = b"\n".join([b"seeklog-topics 2 %d" % CATALOG_SIZE, *topics, b""])
+    texts = [line[18:] for line in rest[9:].rstrip(b"\0").splitlines()]
+    changes = b"".join(b"%08x:%08x:%s\n" % (19 + len(text), crc32c(text), text) for text in texts)
+    sealed = b"%scrc32c %08x\n%s" % (body, crc32c(body), changes)
+    return sealed.ljust(CATALOG_SIZE, b"\0")[:CATALOG_SIZE]
 
 
 def read_catalog(data: bytes) -> None:
@@ -228,7 +279,7 @@ def mutate_config(data: bytes, chance: random.Random, scramble: Scramble) -> byt
 
 
 enter(Target("checkpoint", read_checkpoint, checkpoint_seeds, mutate_frame, seal_frame))
-enter(Target("catalog", read_catalog, catalog_seeds, mutate_frame, seal_frame))
+enter(Target("catalog", read_catalog, catalog_seeds, mutate_catalog, seal_catalog))
 enter(Target("config", read_config, config_seeds, mutate_config, bytes))
 enter(Target("transaction", read_transaction, transaction_seeds, mutate_frame, seal_frame))
 enter(Target("identity", read_identity, identity_seeds, mutate_frame, seal_frame))

@@ -11,7 +11,7 @@ from seeklog.log.side.epochs import Entry, LeaderEpochs, decode_epochs, encode_e
 from seeklog.log.side.losses import read_losses
 from seeklog.log.side.pages import SUM_SIZE, PageSums
 from seeklog.log.side.producer_snapshot import decode_snapshot
-from seeklog.log.side.root_offsets import RootLine, RootOffsets, RootWatch, decode_offsets
+from seeklog.log.side.root_offsets import RootLine, RootOffsets, RootWatch, decode_offsets, root_names_topic
 from seeklog.log.side.seal import HEAD_SIZE, Seal, decode_seal, encode_head, encode_seal, read_seal, write_seal
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "read_checkpoint",
     "read_losses",
     "read_seal",
+    "root_names_topic",
     "write_checkpoint",
     "write_seal",
 ]

@@ -121,6 +121,12 @@ class RootOffsets:
 _NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANED_OFFSETS)
 
 
+def root_names_topic(files: Files, root: str, topic: str) -> bool:
+    """Return whether one of the files has a line of this topic. They are searched, not parsed."""
+    line = b"\n%s " % topic.encode("ascii")
+    return any(line in data for data in _read_all(files, root))
+
+
 class RootWatch:
     """The current contents of the files, which a running broker writes, by default once a minute.
 
