@@ -1,8 +1,8 @@
 """The files of an archive, as listed in its manifest.
 
 The manifest is the directory: a file that it does not name does not exist. Names, sizes, seals, and configurations are
-known without a request. A segment that replaced a compacted one is stored under another name; here it appears under its
-usual name. The checkpoint and the catalog are derived from the manifest.
+known without a request. A segment that replaced a compacted one, and a partial segment, are stored under other names;
+here they appear under their usual names. The checkpoint and the catalog are derived from the manifest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from seeklog import names
 from seeklog.config import INT64_MAX
@@ -92,13 +92,20 @@ class StoredFiles(ReadOnlyFiles):
         return self.inner.status_of(handle)
 
 
+# The handle of a log without bytes. The system's handles and those of `RemoteFiles` are positive.
+_EMPTY_LOG: Final = -2
+
+
 class ArchivedFiles(StoredFiles):
-    """The files that a manifest names, read-only."""
+    """The files that a manifest names, read-only. A partition without segments appears as an empty log."""
 
     def __init__(self, inner: Files, root: str, manifest: Manifest) -> None:
         self._root = root
         self._sizes: dict[str, dict[str, int]] = {root: {names.TOPICS: 0, names.ARCHIVE: 0}}
         self._made = {f"{root}/{names.TOPICS}": encode_catalog(_catalog(manifest))}
+        for name, data in manifest.root.items():
+            self._sizes[root][name] = len(data)
+            self._made[f"{root}/{name}"] = data
         stored: dict[str, str] = {}
         for topic in manifest.topics.values():
             for number, partition in topic.partitions.items():
@@ -106,7 +113,18 @@ class ArchivedFiles(StoredFiles):
                 self._add_partition(path, partition, stored)
                 if isinstance(inner, RemoteFiles):
                     inner.know(path, {name: file.size for name, file in partition.paths().items()})
+            for number, start in topic.empty.items():
+                self._add_empty(partition_path(root, TopicPartition(topic.name, number)), start)
         super().__init__(inner, stored)
+
+    def _add_empty(self, path: str, start: int) -> None:
+        checkpoint = encode_checkpoint(Checkpoint(start, start, start, start))
+        self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
+        self._sizes[path] = {names.CHECKPOINT: len(checkpoint)}
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            name = names.segment_name(start, suffix)
+            self._made[f"{path}/{name}"] = b""
+            self._sizes[path][name] = 0
 
     def _add_partition(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
         sizes = self._sizes[path] = {name: file.size for name, file in partition.files.items()}
@@ -124,7 +142,19 @@ class ArchivedFiles(StoredFiles):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self.file_size(path)
+        if self._made.get(path) == b"" and not write and not create:
+            return _EMPTY_LOG
         return super().open(path, write=write, create=create)
+
+    def close(self, handle: int) -> None:
+        if handle != _EMPTY_LOG:
+            super().close(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        return b"" if handle == _EMPTY_LOG else super().read(handle, size, position)
+
+    def size(self, handle: int) -> int:
+        return 0 if handle == _EMPTY_LOG else super().size(handle)
 
     def read_file(self, path: str) -> bytes:
         self.file_size(path)
@@ -133,7 +163,7 @@ class ArchivedFiles(StoredFiles):
 
     def map(self, path: str) -> Buffer:
         self.file_size(path)
-        return super().map(path)
+        return self._made[path] if path in self._made else super().map(path)
 
     def list(self, directory: str) -> list[str]:
         return list(self.kinds(directory))
@@ -164,7 +194,7 @@ class ArchivedFiles(StoredFiles):
         return FileStatus(self.file_size(path), (0, 0))
 
     def status_of(self, handle: int) -> FileStatus:
-        return FileStatus(self.inner.size(handle), (0, 0))
+        return FileStatus(self.size(handle), (0, 0))
 
 
 def open_archive(files: Files, root: str) -> Files:
@@ -195,7 +225,7 @@ def _catalog(manifest: Manifest) -> Catalog:
         topic.name: Topic(
             name=topic.name,
             topic_id=topic.topic_id,
-            partitions=tuple(sorted(topic.partitions)),
+            partitions=tuple(sorted((*topic.partitions, *topic.empty))),
             config=topic.config,
         )
         for topic in manifest.topics.values()

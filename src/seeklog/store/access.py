@@ -9,6 +9,7 @@ from seeklog import names
 from seeklog.archive.reading import Origin, StoredFiles
 from seeklog.errors import UsageError
 from seeklog.files import Files
+from seeklog.log import take_snapshot
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ def origin_of(store: Store) -> Origin:
     return Origin(root=location.root, storage_options=location.storage_options, stored=dict(stored))
 
 
-def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
-    """Return what an archive run of these topics copies, by default of all but Kafka's internal topics."""
+def archive_source(store: Store, topics: Iterable[str] | None = None, *, include_active: bool = False) -> Source:
+    """Return what an archive run of these topics copies, by default of all but Kafka's internal topics.
+
+    With `include_active`, the offsets of groups are included by default, too.
+    """
     # Imported on use: it would add milliseconds to `import seeklog`.
     from seeklog.archive.source import Source, SourceTopic
 
@@ -38,7 +42,8 @@ def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
     catalog, table = store._topics, store._table
     catalog.refresh()
     if topics is None:
-        chosen = [topic for topic in catalog.all() if topic.name not in names.INTERNAL_TOPICS]
+        hidden = names.INTERNAL_TOPICS - ({names.CONSUMER_OFFSETS} if include_active else set())
+        chosen = [topic for topic in catalog.all() if topic.name not in hidden]
     else:
         chosen = [catalog.find(name) for name in dict.fromkeys(topics)]
     found = [
@@ -49,4 +54,6 @@ def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
         )
         for topic in chosen
     ]
-    return Source(store._files, store._root, found, store._clock)
+    # Planned first, so that few committed offsets are beyond the records that are archived after them.
+    found.sort(key=lambda topic: topic.topic.name != names.CONSUMER_OFFSETS)
+    return Source(store._files, store._root, found, store._clock, lambda at: table.ask(at, take_snapshot))

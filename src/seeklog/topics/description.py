@@ -44,6 +44,27 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedPartition:
+    """How much of one partition is in an archive."""
+
+    topic: str
+    partition: int
+    archived_end_offset: int | None
+    """The offset after the last archived record, or None if nothing is archived."""
+    log_start_offset: int
+    """The first offset of the log in the store."""
+    high_watermark: int
+    """The offset up to which the log in the store can be read, exclusive."""
+    newest_timestamp_ms: int | None
+    """The newest timestamp of the last archived records, or None if there is none."""
+
+    @property
+    def missing_records(self) -> int:
+        """The number of offsets in the store's log that are not in the archive."""
+        return max(0, self.high_watermark - max(self.archived_end_offset or 0, self.log_start_offset))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
     """The result of archiving."""
 
@@ -54,3 +75,10 @@ class Archived:
     """Segments of the archived topics that were in the archive already."""
     removed_files: int
     """Files of segments that an earlier archive run had replaced."""
+    partitions: tuple[ArchivedPartition, ...] = ()
+    """How much of each partition is in the archive."""
+
+    @property
+    def missing_records(self) -> int:
+        """The number of offsets in the store's logs that are not in the archive."""
+        return sum(partition.missing_records for partition in self.partitions)
