@@ -29,7 +29,8 @@ offset checkpoints of all partitions. seeklog adds only files, because a broker 
     seeklog-producer-<name>.lock  locked while that file changes, and by a producer that resumes
     seeklog-archive.json          in the root of an archive: its manifest
     seeklog-archive.lock          locked while a process archives to a directory
-    seeklog-restore.json          what is being restored from an archive; removed when the store is whole
+    seeklog-restore               what is being restored from an archive; removed when the store is whole
+    seeklog-restore.lock          locked during a restore
     seeklog-group-offsets.csv     committed offsets, for Kafka's own tool
 
 A lake is a separate directory: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
@@ -71,7 +72,8 @@ STAGED: Final = "seeklog-staged-"
 TOPICS: Final = "seeklog-topics"
 ARCHIVE: Final = "seeklog-archive.json"
 ARCHIVE_LOCK: Final = "seeklog-archive.lock"
-RESTORE: Final = "seeklog-restore.json"
+RESTORE: Final = "seeklog-restore"
+RESTORE_LOCK: Final = "seeklog-restore.lock"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
 TRANSACTION: Final = "seeklog-transaction-"
 PRODUCER: Final = "seeklog-producer-"

@@ -26,6 +26,7 @@ from seeklog.topics.layout import partition_path
 
 if TYPE_CHECKING:
     from seeklog.archive.manifest import Manifest, PartitionEntry, SegmentEntry
+    from seeklog.files.depot import Depot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ class ArchivedFiles(StoredFiles):
     def __init__(self, inner: Files, root: str, manifest: Manifest) -> None:
         self._root = root
         self._sizes: dict[str, dict[str, int]] = {root: {names.TOPICS: 0, names.ARCHIVE: 0}}
-        self._made = {f"{root}/{names.TOPICS}": encode_catalog(_catalog(manifest))}
+        self._made = {f"{root}/{names.TOPICS}": encode_catalog(catalog_of(manifest))}
         for name, data in manifest.root.items():
             self._sizes[root][name] = len(data)
             self._made[f"{root}/{name}"] = data
@@ -136,7 +137,7 @@ class ArchivedFiles(StoredFiles):
                     stored[f"{path}/{name}"] = f"{path}/{segment.stem}{suffix}"
             if segment.seal_bytes is not None:
                 self._made[f"{path}/{names.segment_name(segment.base_offset, names.SEAL)}"] = segment.seal_bytes
-        checkpoint = encode_checkpoint(_checkpoint(partition))
+        checkpoint = encode_checkpoint(checkpoint_of(partition))
         sizes[names.CHECKPOINT] = len(checkpoint)
         self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
 
@@ -220,7 +221,17 @@ def read_manifest(files: Files, root: str) -> Manifest | None:
     return decode_manifest(data, path=path)
 
 
-def _catalog(manifest: Manifest) -> Catalog:
+def manifest_in(depot: Depot) -> Manifest | None:
+    """Return the manifest of an archive as it is now, or None if there is no archive."""
+    version = depot.version(names.ARCHIVE)
+    if version is None:
+        return None
+    from seeklog.archive.manifest import decode_manifest
+
+    return decode_manifest(version.data, path=f"{depot.location}/{names.ARCHIVE}")
+
+
+def catalog_of(manifest: Manifest) -> Catalog:
     return {
         topic.name: Topic(
             name=topic.name,
@@ -232,7 +243,7 @@ def _catalog(manifest: Manifest) -> Catalog:
     }
 
 
-def _checkpoint(partition: PartitionEntry) -> Checkpoint:
+def checkpoint_of(partition: PartitionEntry) -> Checkpoint:
     """Return the checkpoint of a partition that was closed cleanly at the end of its last segment."""
     end = partition.end_offset
     last = partition.segments[-1] if partition.segments else None

@@ -16,13 +16,21 @@ from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import MAX_EPOCH, ProducerSequence
-from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_snapshot
+from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_durable_snapshot, take_snapshot
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into, seal_of
 from seeklog.log.side.transaction_index import aborted_below
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
-from seeklog.log.transaction import Part, Transaction, end_transaction, last_parts, read_transaction, write_transaction
+from seeklog.log.transaction import (
+    Part,
+    Transaction,
+    decode_transaction,
+    end_transaction,
+    last_parts,
+    read_transaction,
+    write_transaction,
+)
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
 
@@ -56,6 +64,7 @@ __all__ = [
     "View",
     "aborted_below",
     "append_part",
+    "decode_transaction",
     "end_transaction",
     "first_timestamp_ms",
     "is_same_topic",
@@ -77,6 +86,7 @@ __all__ = [
     "scan_into",
     "seal_of",
     "take_census",
+    "take_durable_snapshot",
     "take_snapshot",
     "write_transaction",
 ]

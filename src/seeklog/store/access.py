@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from seeklog import names
 from seeklog.archive.reading import Origin, StoredFiles
 from seeklog.errors import UsageError
-from seeklog.files import Files
-from seeklog.log import take_snapshot
+from seeklog.files import SHORT_WAIT_S, Files
+from seeklog.log import Snapshot, take_durable_snapshot
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
     from seeklog.archive.source import Source
     from seeklog.store.store import Store
+
+
+# A commit of offsets takes a few milliseconds.
+PAUSE_S: Final = 0.01
 
 
 def files_of(store: Store) -> Files:
@@ -56,4 +61,15 @@ def archive_source(store: Store, topics: Iterable[str] | None = None, *, include
     ]
     # Planned first, so that few committed offsets are beyond the records that are archived after them.
     found.sort(key=lambda topic: topic.topic.name != names.CONSUMER_OFFSETS)
-    return Source(store._files, store._root, found, store._clock, lambda at: table.ask(at, take_snapshot))
+    return Source(store._files, store._root, found, store._clock, partial(_ask, store))
+
+
+def _ask(store: Store, partition: TopicPartition) -> Snapshot:
+    """Return a partition's offsets. Wait for a commit of offsets that is in progress: it leaves no recovery point."""
+    give_up = store._clock.monotonic() + SHORT_WAIT_S
+    while True:
+        seen = store._table.ask(partition, take_durable_snapshot)
+        is_settled = partition.topic != names.CONSUMER_OFFSETS or seen.recovery_point == seen.log_end_offset
+        if is_settled or store._clock.monotonic() >= give_up:
+            return seen
+        store._clock.sleep(PAUSE_S)

@@ -1,4 +1,4 @@
-"""Snapshots of topics and partitions, and the result of archiving."""
+"""Snapshots of topics and partitions, and the results of archiving and of restoring."""
 
 from __future__ import annotations
 
@@ -82,3 +82,44 @@ class Archived:
     def missing_records(self) -> int:
         """The number of offsets in the store's logs that are not in the archive."""
         return sum(partition.missing_records for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredGap:
+    """Offsets that an archive declares missing: they were deleted before they were archived."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    """The offset after the last missing one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedOffset:
+    """A committed offset that was beyond the restored records, and was set back to their end."""
+
+    group: str
+    topic: str
+    partition: int
+    was: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The result of restoring."""
+
+    directory: str
+    location: str
+    """The archive."""
+    topics: tuple[str, ...]
+    partitions: int
+    segments: int
+    records: int
+    bytes: int
+    """The bytes of the log files."""
+    gaps: tuple[RestoredGap, ...] = ()
+    moved_offsets: tuple[MovedOffset, ...] = ()
+    torn_transactions: tuple[str, ...] = ()
+    """Applications whose last transaction is only partly in the archive."""

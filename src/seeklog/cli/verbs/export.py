@@ -30,7 +30,7 @@ Count = Callable[[int], object]
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.option(
     "--output", "-o", "path", required=True, metavar="FILE", help="Output file; its extension chooses the format."

@@ -93,7 +93,7 @@ def record_format(*template: str) -> options.Decorator:
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @selection.ranges
 @click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="At most N records.")
@@ -130,7 +130,7 @@ LAST = 10
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.option("--follow", "-f", "follows", is_flag=True, help="Wait for new records until Ctrl-C.")
 @click.option(
@@ -247,7 +247,7 @@ FOUND = (
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.argument("text", metavar="POINT")
 @options.partitions
@@ -302,7 +302,7 @@ def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.argument("key", metavar="KEY")
 @click.option("--base64", "is_base64", is_flag=True, help="KEY is base64, for binary keys.")
