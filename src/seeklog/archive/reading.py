@@ -36,7 +36,7 @@ class Origin:
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     stored: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Files stored under other names: their path in the archive by their usual path."""
+    """Files stored under other names, by their usual path: their path in the archive, or nothing for an empty file."""
 
     def files(self) -> Files:
         """Return access to the files. Makes no request."""
@@ -44,8 +44,13 @@ class Origin:
         return StoredFiles(files, self.stored) if self.stored else files
 
 
+# The name under which a file without bytes is stored, and its handle. Other handles are positive.
+_NOWHERE: Final = ""
+_EMPTY: Final = -2
+
+
 class StoredFiles(ReadOnlyFiles):
-    """Files of which some are stored under other names."""
+    """Files of which some are stored under other names, or not at all because they are empty."""
 
     def __init__(self, inner: Files, stored: Mapping[str, str]) -> None:
         self.inner = inner
@@ -57,22 +62,26 @@ class StoredFiles(ReadOnlyFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if write or create:
             self.refuse(path)
-        return self.inner.open(self._stored(path))
+        stored = self._stored(path)
+        return _EMPTY if stored == _NOWHERE else self.inner.open(stored)
 
     def close(self, handle: int) -> None:
-        self.inner.close(handle)
+        if handle != _EMPTY:
+            self.inner.close(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        return self.inner.read(handle, size, position)
+        return b"" if handle == _EMPTY else self.inner.read(handle, size, position)
 
     def size(self, handle: int) -> int:
-        return self.inner.size(handle)
+        return 0 if handle == _EMPTY else self.inner.size(handle)
 
     def map(self, path: str) -> Buffer:
-        return self.inner.map(self._stored(path))
+        stored = self._stored(path)
+        return b"" if stored == _NOWHERE else self.inner.map(stored)
 
     def read_file(self, path: str) -> bytes:
-        return self.inner.read_file(self._stored(path))
+        stored = self._stored(path)
+        return b"" if stored == _NOWHERE else self.inner.read_file(stored)
 
     def list(self, directory: str) -> list[str]:
         return self.inner.list(directory)
@@ -81,20 +90,19 @@ class StoredFiles(ReadOnlyFiles):
         return self.inner.kinds(directory)
 
     def kind(self, path: str) -> Kind:
-        return self.inner.kind(self._stored(path))
+        stored = self._stored(path)
+        return "file" if stored == _NOWHERE else self.inner.kind(stored)
 
     def file_size(self, path: str) -> int:
-        return self.inner.file_size(self._stored(path))
+        stored = self._stored(path)
+        return 0 if stored == _NOWHERE else self.inner.file_size(stored)
 
     def status(self, path: str) -> FileStatus:
-        return self.inner.status(self._stored(path))
+        stored = self._stored(path)
+        return FileStatus(0, (0, 0)) if stored == _NOWHERE else self.inner.status(stored)
 
     def status_of(self, handle: int) -> FileStatus:
-        return self.inner.status_of(handle)
-
-
-# The handle of a log without bytes. The system's handles and those of `RemoteFiles` are positive.
-_EMPTY_LOG: Final = -2
+        return FileStatus(0, (0, 0)) if handle == _EMPTY else self.inner.status_of(handle)
 
 
 class ArchivedFiles(StoredFiles):
@@ -115,16 +123,16 @@ class ArchivedFiles(StoredFiles):
                 if isinstance(inner, RemoteFiles):
                     inner.know(path, {name: file.size for name, file in partition.paths().items()})
             for number, start in topic.empty.items():
-                self._add_empty(partition_path(root, TopicPartition(topic.name, number)), start)
+                self._add_empty(partition_path(root, TopicPartition(topic.name, number)), start, stored)
         super().__init__(inner, stored)
 
-    def _add_empty(self, path: str, start: int) -> None:
+    def _add_empty(self, path: str, start: int, stored: dict[str, str]) -> None:
         checkpoint = encode_checkpoint(Checkpoint(start, start, start, start))
         self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
         self._sizes[path] = {names.CHECKPOINT: len(checkpoint)}
         for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
             name = names.segment_name(start, suffix)
-            self._made[f"{path}/{name}"] = b""
+            stored[f"{path}/{name}"] = _NOWHERE
             self._sizes[path][name] = 0
 
     def _add_partition(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
@@ -143,19 +151,7 @@ class ArchivedFiles(StoredFiles):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self.file_size(path)
-        if self._made.get(path) == b"" and not write and not create:
-            return _EMPTY_LOG
         return super().open(path, write=write, create=create)
-
-    def close(self, handle: int) -> None:
-        if handle != _EMPTY_LOG:
-            super().close(handle)
-
-    def read(self, handle: int, size: int, position: int) -> bytes:
-        return b"" if handle == _EMPTY_LOG else super().read(handle, size, position)
-
-    def size(self, handle: int) -> int:
-        return 0 if handle == _EMPTY_LOG else super().size(handle)
 
     def read_file(self, path: str) -> bytes:
         self.file_size(path)
@@ -164,7 +160,7 @@ class ArchivedFiles(StoredFiles):
 
     def map(self, path: str) -> Buffer:
         self.file_size(path)
-        return self._made[path] if path in self._made else super().map(path)
+        return super().map(path)
 
     def list(self, directory: str) -> list[str]:
         return list(self.kinds(directory))
