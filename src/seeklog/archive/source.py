@@ -17,12 +17,13 @@ from seeklog.archive.reading import ArchivedFiles
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, NotAccessible
-from seeklog.files import Files, ReadOnlyFiles
+from seeklog.files import Files, ReadOnlyFiles, read_if_exists
 from seeklog.log import (
     ADVICE,
     Segment,
     Shared,
     Snapshot,
+    decode_transaction,
     list_beside_writer,
     prefix_size,
     scan_into,
@@ -33,6 +34,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
 from seeklog.topics.catalog import Topic
+from seeklog.topics.producer_ids import decode_identity
 
 # Compaction swaps a segment in within this time, even on a busy disk.
 SWAP_WAIT_S: Final = 2.0
@@ -75,12 +77,18 @@ class SourceChanged(Exception):
 
 
 def read_root(files: Files, root: str) -> dict[str, bytes]:
-    """Return the small files of a store's root that a backup includes: named producers and transactions."""
+    """Return the small files of a store's root that a backup includes: named producers and transactions.
+
+    Raises `CorruptionError` if one is damaged: an archive with it could not be restored.
+    """
     found = {}
     for name in filter(names.is_archived_root_file, files.list(root)):
-        # Another process may have just removed it.
-        with contextlib.suppress(FileNotFoundError):
-            found[name] = files.read_file(f"{root}/{name}")
+        path = f"{root}/{name}"
+        data = read_if_exists(files, path)
+        if data is not None:  # another process may have just removed it
+            decode: Callable[..., object] = decode_identity if name.startswith(names.PRODUCER) else decode_transaction
+            decode(data, path=path)
+            found[name] = data
     return found
 
 

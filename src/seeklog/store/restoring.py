@@ -125,7 +125,12 @@ def _restore_root(target: Target, manifest: Manifest) -> list[str]:
             replace_file(files, root, name, data)
             continue
         transaction = decode_transaction(data, path=f"{root}/{name}")
-        written = [_has_part(ends, part.partition, part.base_offset + part.record_count) for part in transaction.parts]
+        if any(part.topic not in manifest.topics for part in transaction.parts):
+            continue  # only some of its topics are restored
+        # The parts of a finished transaction have no record counts.
+        written = [
+            _has_part(ends, part.partition, part.base_offset + max(1, part.record_count)) for part in transaction.parts
+        ]
         if transaction.is_open and not any(written):
             continue  # no record of it was archived: the application commits it again
         # Its staged batches are not in the archive, so it is not continued. Done, it is not appended twice either.
