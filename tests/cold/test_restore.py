@@ -67,6 +67,7 @@ def flip(path: Path, position: int) -> None:
 # ---------------------------------------------------------------- what comes back
 
 
+@pytest.mark.id("restore-byte-for-byte")
 def test_backup_is_restored_byte_for_byte(
     store: Store, root: Path, target: Path, place: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_chosen_topics_are_restored(store: Store, archive: Path, target: Path) -
         restore(archive, target.with_name("second"), topics=["nosuch"])
 
 
+@pytest.mark.id("restore-group-ahead")
 def test_committed_offset_beyond_restored_records_is_set_back(store: Store, archive: Path, target: Path) -> None:
     """Goal: records appended after the restore get these offsets, and the group must not skip them."""
     store.archive(archive, include_active=True)
@@ -197,7 +199,7 @@ def test_declared_gaps_are_reported_and_can_be_written_after(store: Store, archi
 
 
 def test_partial_segment_before_others_is_sealed(store: Store, archive: Path, target: Path) -> None:
-    """Goal: records were deleted at the source after the partial copy, so it stays in the archive for good."""
+    """Goal: records were deleted at the source after the partial copy, so it stays in the archive."""
     store.archive(archive, include_active=True)
     fill(store, 1_000)
     with store.writer("orders", 0) as log:
@@ -311,6 +313,7 @@ def test_every_damaged_file_is_detected(store: Store, archive: Path, target: Pat
     assert logs_of(target) == logs_of(store.path)
 
 
+@pytest.mark.id("restore-unfinished")
 def test_unfinished_restore_is_not_a_store(store: Store, archive: Path, target: Path) -> None:
     store.archive(archive, include_active=True)
     path = next((archive / "orders-1").glob("*.log"))

@@ -95,7 +95,7 @@ def test_backup_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
 
 
 @pytest.mark.id("restore-crash-states")
-def test_restored_directory_is_no_store_or_whole_after_any_crash() -> None:
+def test_restored_directory_is_a_whole_store_or_none_after_any_crash() -> None:
     """Goal: every seventeenth operation; the proof cuts power at each."""
     recorder = RestoreRecorder(SimFiles)
     seen: dict[bytes, list[str]] = {}

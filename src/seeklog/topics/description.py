@@ -56,7 +56,7 @@ class ArchivedPartition:
     high_watermark: int
     """The offset up to which the log in the store can be read, exclusive."""
     newest_timestamp_ms: int | None
-    """The newest timestamp of the last archived records, or None if there is none."""
+    """The newest timestamp of the last archived records, or None if no record has one."""
 
     @property
     def missing_records(self) -> int:
