@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seeklog.record.record import Record
     from seeklog.store import Store, Topic
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, like gzip.open
+    from seeklog.store.restoring import restore
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "TopicPartition",
     "errors",
     "open",
+    "restore",
 ]
 
 # Loaded on first use: the command line needs only a part of the package and must start fast.
@@ -49,6 +51,7 @@ _HOMES = {
     "Store": "store",
     "Topic": "store",
     "TopicPartition": "names",
+    "restore": "store.restoring",
 }
 
 

@@ -29,6 +29,8 @@ offset checkpoints of all partitions. seeklog adds only files, because a broker 
     seeklog-producer-<name>.lock  locked while that file changes, and by a producer that resumes
     seeklog-archive.json          in the root of an archive: its manifest
     seeklog-archive.lock          locked while a process archives to a directory
+    seeklog-restore               what is being restored from an archive; removed when the store is whole
+    seeklog-restore.lock          locked during a restore
     seeklog-group-offsets.csv     committed offsets, for Kafka's own tool
 
 A lake is a separate directory: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
@@ -70,6 +72,8 @@ STAGED: Final = "seeklog-staged-"
 TOPICS: Final = "seeklog-topics"
 ARCHIVE: Final = "seeklog-archive.json"
 ARCHIVE_LOCK: Final = "seeklog-archive.lock"
+RESTORE: Final = "seeklog-restore"
+RESTORE_LOCK: Final = "seeklog-restore.lock"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
 TRANSACTION: Final = "seeklog-transaction-"
 PRODUCER: Final = "seeklog-producer-"
@@ -108,6 +112,7 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 # No leading zeros: a partition has exactly one name.
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
 _STAGED_NAME: Final = re.compile(r"seeklog-staged-([0-9a-f]{16})-([0-9a-f]{12})-[0-9a-f]{32}\Z", re.ASCII)
+_PRODUCER_NAME: Final = re.compile(r"seeklog-producer-([0-9a-f]{16})\Z", re.ASCII)
 _TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", re.ASCII)
 _TEMPORARY_NAME: Final = re.compile(r".+\.[0-9a-f]{32}\.tmp\Z", re.ASCII)
 _LEFTOVER_NAME: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-(stray|future)\Z", re.ASCII)
@@ -201,6 +206,11 @@ def parse_transaction_name(name: str) -> str | None:
     """Return the application key from a transaction file's name, or None for other names."""
     match = _TRANSACTION_NAME.match(name)
     return match[1] if match else None
+
+
+def is_archived_root_file(name: str) -> bool:
+    """Return whether a file of a store's root belongs to a backup: a named producer or a transaction."""
+    return _PRODUCER_NAME.match(name) is not None or _TRANSACTION_NAME.match(name) is not None
 
 
 def is_known(name: str) -> bool:

@@ -262,10 +262,12 @@ def test_invalid_manifest_is_refused_by_readers_and_archivers(
     assert snapshot(archive) == before
 
 
-def test_empty_archive_has_no_topics(tmp_path: Path) -> None:
+def test_partition_without_archived_segment_is_empty_in_archive(tmp_path: Path) -> None:
     with open_store(tmp_path / "store") as store:
         store.create_topic("orders", partitions=1)
         assert store.archive(tmp_path / "archive").copied_segments == 0
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
-        assert cold.describe_topic("orders").partitions == ()
+        (partition,) = cold.describe_topic("orders").partitions
+        assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
+        assert list(cold.log("orders", 0).scan()) == []
     assert encode_manifest(Manifest()) != encode_manifest(Manifest(is_complete=False))

@@ -67,4 +67,5 @@ class CountingDepot(DirectoryDepot):
 
 
 def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> Archived:
-    return archive_to_depot(archive_source(store), depot, Rules(**rules))
+    source = archive_source(store, include_active=rules.get("include_active", False))
+    return archive_to_depot(source, depot, Rules(**rules))

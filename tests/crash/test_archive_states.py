@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Final
 
 import pytest
 
 from crash.archive_work import ArchivePromise, ArchiveRecorder
 from crash.archiving import ARCHIVE, archived, fill, open_on
+from crash.restore_work import RestoreRecorder
 from crash.sim import Detail, Disk, Rename, SimFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.archive.manifest import Manifest
@@ -26,7 +28,7 @@ def manifest_of(files: SimFiles) -> Manifest:
     return manifest
 
 
-def states_while_archiving(files: SimFiles, detail: Detail) -> list[Disk]:
+def states_while_archiving(files: SimFiles, detail: Detail, *, include_active: bool = False) -> list[Disk]:
     """Archive, and return the crash states at every step."""
     seen: dict[bytes, Disk] = {}
 
@@ -36,14 +38,14 @@ def states_while_archiving(files: SimFiles, detail: Detail) -> list[Disk]:
 
     with open_on(files) as store:
         files.on_boundary = watch
-        store.archive(ARCHIVE)
+        store.archive(ARCHIVE, include_active=include_active)
         files.on_boundary = None
     return list(seen.values())
 
 
-def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
+def check_all_states(files: SimFiles, *, before: list[int] | None, include_active: bool = False) -> int:
     """Archive, and judge the crash states at every step; return their number."""
-    seen = states_while_archiving(files, DETAIL)
+    seen = states_while_archiving(files, DETAIL, include_active=include_active)
     after = archived(files)
     assert after is not None
     assert after[: len(before or ())] == (before or [])
@@ -51,7 +53,7 @@ def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
         left = SimFiles(disk)
         assert archived(left) in (before, after)
         with open_on(left) as store:
-            store.archive(ARCHIVE)
+            store.archive(ARCHIVE, include_active=include_active)
         assert archived(left) == after
     return len(seen)
 
@@ -73,6 +75,43 @@ def test_archive_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
     assert len(second) > len(first or ()) > 0
     states += check_all_states(files, before=second)
     assert states >= STATES_LEAST
+
+
+@pytest.mark.id("backup-crash-states")
+def test_backup_is_old_or_new_after_any_crash_and_next_run_completes() -> None:
+    """Goal: one with a partial segment, one that replaces it by a longer one, and one by a sealed one."""
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    before: list[int] | None = None
+    states = 0
+    with open_on(files) as store:
+        store.create_topic("orders", partitions=1)
+    for batches in (1, 1, 3):
+        with open_on(files) as store:
+            fill(store, batches)
+        states += check_all_states(files, before=before, include_active=True)
+        before = archived(files)
+    assert before == list(range(10))
+    assert states >= STATES_LEAST
+
+
+@pytest.mark.id("restore-crash-states")
+def test_restored_directory_is_a_whole_store_or_none_after_any_crash() -> None:
+    """Goal: every seventeenth operation; the proof cuts power at each."""
+    recorder = RestoreRecorder(SimFiles)
+    seen: dict[bytes, list[str]] = {}
+    operations = count()
+
+    def judge(sim: SimFiles) -> None:
+        if recorder.promise.whole is None or next(operations) % 17:
+            return
+        for label, disk in sim.crash_states(DETAIL):
+            if disk.digest() not in seen:
+                seen[disk.digest()] = [f"{label}: {violation}" for violation in recorder.promise.violations(disk)]
+
+    recorder.sim.on_boundary = judge
+    recorder.run()
+    assert [violation for found in seen.values() for violation in found] == []
+    assert len(seen) >= STATES_LEAST // 10
 
 
 @pytest.mark.id("archive-removal-waits-for-sync")

@@ -16,6 +16,7 @@ import crash.transaction_workloads  # enters its workloads  # noqa: F401
 from crash.archive_work import ArchiveRecorder
 from crash.recorder import Outcome, Recorder, reopen
 from crash.repair_work import DAMAGES, RepairRecorder
+from crash.restore_work import RestoreRecorder
 from crash.store_recorder import StoreRecorder, reopen_store, seeded_names
 from crash.store_workloads import STORE_WORKLOADS
 from crash.workloads import WORKLOADS
@@ -90,10 +91,20 @@ def work_on_store(workload: StoreWorkload) -> Work:
     return Work(workload.name, begin, run, lambda on: (on.promise, on.clock.now_ms()), judge)
 
 
-def archiving() -> Work:
+def archiving(name: str, *, include_active: bool) -> Work:
     return Work(
-        "archive",
-        lambda disk_type, seed: ArchiveRecorder(disk_type),
+        name,
+        lambda disk_type, seed: ArchiveRecorder(disk_type, include_active=include_active),
+        lambda on: on.run(),
+        lambda on: on.promise,
+        lambda promise, disk, is_power_loss: promise.violations(disk),
+    )
+
+
+def restoring() -> Work:
+    return Work(
+        "restore",
+        lambda disk_type, seed: RestoreRecorder(disk_type),
         lambda on: on.run(),
         lambda on: on.promise,
         lambda promise, disk, is_power_loss: promise.violations(disk),
@@ -112,7 +123,12 @@ def repairing(damage: Damage) -> Work:
 
 LOG_WORKS: Final = {name: work_on_log(workload) for name, workload in WORKLOADS.items()}
 STORE_WORKS: Final = {name: work_on_store(workload) for name, workload in STORE_WORKLOADS.items()}
-FILE_WORKS: Final = {work.name: work for work in (archiving(), *map(repairing, DAMAGES))}
+ARCHIVE_WORKS: Final = (
+    archiving("archive", include_active=False),
+    archiving("archive with active segments", include_active=True),
+    restoring(),
+)
+FILE_WORKS: Final = {work.name: work for work in (*ARCHIVE_WORKS, *map(repairing, DAMAGES))}
 """Of archives and repairs."""
 WORKS: Final = LOG_WORKS | STORE_WORKS | FILE_WORKS
 

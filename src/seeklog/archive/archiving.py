@@ -1,4 +1,4 @@
-"""Archiving: copies sealed segments to an archive. It can be repeated and interrupted.
+"""Archiving: copies segments to an archive. It can be repeated and interrupted.
 
 It has three steps, so that the second can run in many tasks at once: `plan_archive` decides what to copy, `copying`
 copies it, and `finish_archive` writes the manifest, which makes the copies part of the archive.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from seeklog.archive.copying import copy_plan
 from seeklog.archive.manifest import (
     PARTITION_FILES,
     Manifest,
+    PartitionEntry,
     SegmentEntry,
     TopicEntry,
     decode_manifest,
@@ -32,7 +33,9 @@ from seeklog.archive.source import Source, SourceChanged
 from seeklog.errors import ArchiveMismatch, NotAccessible, UsageError
 from seeklog.files import translated
 from seeklog.files.depot import Depot, Version
-from seeklog.topics.description import Archived
+from seeklog.names import TopicPartition
+from seeklog.topics.catalog import Topic
+from seeklog.topics.description import Archived, ArchivedPartition
 
 logger = logging.getLogger("seeklog")
 
@@ -56,7 +59,9 @@ def archive(
         for _ in range(MAX_PLANS):
             try:
                 plan = begin_archive(plan_archive(source, depot, rules), depot)
-                return finish_archive(plan, copy_all(plan), depot)
+                entries = copy_all(plan)
+                done = finish_archive(plan, entries, depot)
+                return replace(done, partitions=_coverage(source, _manifest_after(plan, entries)))
             except SourceChanged as error:
                 changed = error  # the next plan finds what was copied
         raise NotAccessible(f"{source.root} changes faster than it can be copied: {changed}; archive again")
@@ -111,6 +116,28 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
     )
 
 
+def _coverage(source: Source, manifest: Manifest) -> tuple[ArchivedPartition, ...]:
+    """Return how much of each partition is in the archive."""
+    found = []
+    for topic in (source_topic.topic for source_topic in source.topics):
+        for number in topic.partitions:
+            entry = manifest.topics[topic.name].partitions.get(number)
+            segments = entry.segments if entry is not None else ()
+            seen = source.ask(TopicPartition(topic.name, number))
+            stamps = (segment.max_timestamp_ms for segment in reversed(segments) if segment.max_timestamp_ms >= 0)
+            found.append(
+                ArchivedPartition(
+                    topic=topic.name,
+                    partition=number,
+                    archived_end_offset=entry.end_offset if entry is not None else None,
+                    log_start_offset=seen.log_start_offset,
+                    high_watermark=seen.high_watermark,
+                    newest_timestamp_ms=next(stamps, None),
+                )
+            )
+    return tuple(found)
+
+
 def _manifest_after(plan: Plan, entries: Iterable[SegmentEntry]) -> Manifest:
     """Return the manifest with the segments that were there and those that were copied."""
     before, copied = plan.manifest, iter(entries)
@@ -125,13 +152,25 @@ def _manifest_after(plan: Plan, entries: Iterable[SegmentEntry]) -> Manifest:
             topic_id=topic.topic_id,
             config=dict(topic.config),
             partitions=partitions.get(topic.name, {}),
+            empty=_empty_partitions(plan, topic, partitions.get(topic.name, {})),
         )
-    after = replace(before, is_complete=True, topics=topics)
+    root = before.root if plan.root is None else plan.root
+    after = replace(before, is_complete=True, topics=topics, root=root)
     named = after.paths()
     # Only segments may still be open in a reader. Other files that are no longer named are left where they are.
     others = [path for path in before.paths() if path not in named]
-    replaced = sorted(path for path in others if path.rpartition("/")[2] not in PARTITION_FILES)
-    return replace(after, replaced=tuple(replaced))
+    replaced = {path for path in others if path.rpartition("/")[2] not in PARTITION_FILES}
+    replaced.update(path for planned in plan.partitions for path in planned.strays if path not in named)
+    return replace(after, replaced=tuple(sorted(replaced)))
+
+
+def _empty_partitions(plan: Plan, topic: Topic, filled: Mapping[int, PartitionEntry]) -> dict[int, int]:
+    """Return the partitions of a topic that have no segment in the archive, with their log start offsets."""
+    return {
+        planned.partition.partition: planned.log_start_offset
+        for planned in plan.partitions
+        if planned.partition.topic == topic.name and planned.partition.partition not in filled
+    }
 
 
 def _write_manifest(data: bytes, depot: Depot, *, over: Version | None) -> Version:

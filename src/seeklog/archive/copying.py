@@ -1,7 +1,8 @@
 """Copying the segments of a plan, in this process or in many tasks.
 
-A segment's files are copied byte for byte. Every batch is checked on the way, and the copy is read back. Nothing in the
-archive is overwritten except a partial copy left by an earlier run.
+A segment's files are copied byte for byte; of a partial segment only the log is, and its indexes are built from it.
+Every batch is checked on the way, and the copy is read back. Nothing in the archive is overwritten except a partial
+copy left by an earlier run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from seeklog.archive.source import check_unchanged, log_parts, source_file
 from seeklog.errors import ArchiveMismatch, CorruptionError
 from seeklog.files import Files
 from seeklog.files.depot import Depot
-from seeklog.log import Segment, Shared
+from seeklog.log import Segment, Shared, aborted_below
 from seeklog.log.side import PageSums, encode_head, encode_seal
 from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
@@ -54,6 +55,8 @@ def copy_segment(
     """
     shared = Shared(files, copy.directory, copy.config, writable=False)
     segment = Segment(shared, copy.base_offset, size=copy.size, next_offset=copy.base_offset, seal=copy.seal)
+    if copy.is_partial:
+        segment.read_unproved()  # there is no seal on disk whose page checksums could be compared
     state, sums = shared.new_state(copy.base_offset), _sums(copy)
 
     def parts_of_log() -> Iterator[bytes]:
@@ -82,6 +85,7 @@ def copy_segment(
         seal_bytes=encode_head(copy.seal) if copy.seal is not None else None,
         stem=copy.stem,
         files=stored,
+        is_partial=copy.is_partial,
     )
 
 
@@ -94,9 +98,15 @@ def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segmen
     seal = copy.seal
     if suffix == names.SEAL and seal is not None:
         return encode_seal(seal, sums.table)
+    if copy.is_partial and suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+        # On disk these files lack entries, or have later ones.
+        state.finish_times()
+        return bytes(state.offset_table if suffix == names.OFFSET_INDEX else state.time_table)
     path = f"{copy.directory}/{names.segment_name(copy.base_offset, suffix)}"
     with source_file(path):
         data = segment.shared.files.read_file(path)
+    if copy.is_partial:
+        return aborted_below(data, end=state.next_offset) if suffix == names.TRANSACTION_INDEX else data
     proofs = {names.OFFSET_INDEX: seal.offset_index_crc, names.TIME_INDEX: seal.time_index_crc} if seal else {}
     if suffix not in proofs or crc32c(data) == proofs[suffix]:
         return data

@@ -8,6 +8,7 @@
     content    complete     false from before the first copy until the first archive run is finished
                replaced     paths that earlier manifests named and this one does not; the next run removes them
                topics       the topics with their segments, and the gaps between these; see `Manifest`
+               root         small files of the store's root in hex, by name, as of the last run that included them
 
 It is replaced as a whole after the copies. So after a crash the manifest still names only complete files. Files that it
 does not name are not part of the archive.
@@ -36,6 +37,7 @@ VERSION: Final = 1
 PARTITION_FILES: Final = (names.PARTITION_METADATA, names.LEADER_EPOCHS)
 _SUFFIX: Final = re.compile(r"\.[a-z]+\Z", re.ASCII)
 _STEM: Final = re.compile(r"\d{20}(-[0-9a-f]{8})?\Z", re.ASCII)
+_MARKED: Final = re.compile(r"\d{20}-[0-9a-f]{8}\.[a-z]+\Z", re.ASCII)
 _REPLACED: Final = re.compile(r"([^/]+)/\d{20}(-[0-9a-f]{8})?\.[a-z]+\Z", re.ASCII)
 _DAMAGED: Final = "restore it from a copy, or archive to another location; nothing was changed"
 
@@ -86,6 +88,8 @@ class SegmentEntry:
     """The name of its files without suffix: the base offset, and a CRC if an earlier segment has used that name."""
     files: Mapping[str, StoredFile]
     """Its files by their suffixes."""
+    is_partial: bool = False
+    """Whether it was copied before it was sealed. A later run replaces it."""
 
     @property
     def log(self) -> StoredFile:
@@ -132,6 +136,8 @@ class TopicEntry:
     topic_id: str
     config: Mapping[str, Any]
     partitions: Mapping[int, PartitionEntry]
+    empty: Mapping[int, int] = field(default_factory=dict)
+    """The other partitions, with the offset at which each of them begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +147,8 @@ class Manifest:
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     is_complete: bool = True
     replaced: tuple[str, ...] = ()
+    root: Mapping[str, bytes] = field(default_factory=dict)
+    """Small files of the store's root by name: named producers and transactions."""
 
     def replaced_stems(self, partition: TopicPartition) -> frozenset[str]:
         """Return the stems of a partition's files that are no longer named but not yet removed."""
@@ -157,6 +165,11 @@ class Manifest:
         }
 
 
+def is_marked(name: str) -> bool:
+    """Return whether a file's name has a mark after the base offset: only an archive run writes such names."""
+    return _MARKED.match(name) is not None
+
+
 # ---------------------------------------------------------------- to bytes
 
 
@@ -166,6 +179,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "complete": manifest.is_complete,
         "replaced": list(manifest.replaced),
         "topics": [_topic_out(topic) for _, topic in sorted(manifest.topics.items())],
+        "root": {name: data.hex() for name, data in sorted(manifest.root.items())},
     }
     document = {"format": FORMAT, "version": VERSION, "crc32c": _checksum(content), "content": content}
     return json.dumps(document).encode("ascii") + b"\n"
@@ -181,6 +195,7 @@ def _topic_out(topic: TopicEntry) -> dict[str, Any]:
         "id": topic.topic_id,
         "config": dict(topic.config),
         "partitions": [_partition_out(partition) for _, partition in sorted(topic.partitions.items())],
+        "empty": [list(partition) for partition in sorted(topic.empty.items())],
     }
 
 
@@ -205,6 +220,7 @@ def _segment_out(segment: SegmentEntry) -> dict[str, Any]:
         "seal": None if segment.seal_bytes is None else segment.seal_bytes.hex(),
         "stem": segment.stem,
         "files": _files_out(segment.files),
+        "partial": segment.is_partial,
     }
 
 
@@ -240,7 +256,14 @@ def _manifest_in(content: Mapping[str, Any]) -> Manifest:
         topics={topic.name: topic for topic in topics},
         is_complete=content["complete"] is True,
         replaced=tuple(_replaced_in(name) for name in content["replaced"]),
+        root={_root_name(name): bytes.fromhex(data) for name, data in content.get("root", {}).items()},
     )
+
+
+def _root_name(name: str) -> str:
+    if not names.is_archived_root_file(name):
+        raise ValueError(f"{name!r} is not a file of a store's root")
+    return name
 
 
 def _replaced_in(path: str) -> str:
@@ -256,11 +279,17 @@ def _topic_in(entry: Mapping[str, Any]) -> TopicEntry:
         topic_id=entry["id"],
         config=dict(entry["config"]),
         partitions={partition.partition: partition for partition in map(_partition_in, entry["partitions"])},
+        # Earlier versions did not write this field.
+        empty={
+            whole_number(number, maximum=INT32_MAX): whole_number(start) for number, start in entry.get("empty", [])
+        },
     )
     names.check_topic_name(topic.name)
     LogConfig().with_settings(topic.config)
     if not isinstance(topic.topic_id, str):
         raise ValueError(f"the topic {topic.name!r} has an invalid id")
+    if topic.partitions.keys() & topic.empty.keys():
+        raise ValueError(f"a partition of {topic.name!r} is listed as empty and has segments")
     return topic
 
 
@@ -295,6 +324,7 @@ def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
         seal_bytes=None if entry["seal"] is None else bytes.fromhex(entry["seal"]),
         stem=entry["stem"],
         files=_files_in(entry["files"]),
+        is_partial=entry.get("partial", False) is True,
     )
     if not _STEM.match(segment.stem) or int(segment.stem[:20]) != segment.base_offset:
         raise ValueError(f"{segment.stem!r} does not name the segment at {segment.base_offset}")

@@ -1,4 +1,8 @@
-"""The plan of an archive run: the sealed segments of a source compared with the manifest of an archive.
+"""The plan of an archive run: the segments of a source compared with the manifest of an archive.
+
+Sealed segments are copied once. With `include_active`, the segments after them are copied up to the recovery point, as
+partial segments. A partial segment is replaced when more of its segment is below the recovery point, or when that
+segment is sealed. Its name contains its CRC, so its replacement has another name.
 
 Every mismatch is refused here, before anything is written. If compaction has rewritten segments, which is proved by
 comparing records (`replacement`), the new segment gets a new name beside the old files. The next run removes
@@ -10,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final, Literal
 
 from seeklog import names
@@ -22,9 +26,20 @@ from seeklog.archive.manifest import (
     SegmentEntry,
     StoredFile,
     decode_manifest,
+    is_marked,
 )
 from seeklog.archive.replacement import between, check_compacted, records_in
-from seeklog.archive.source import Source, SourceTopic, list_sealed, log_parts
+from seeklog.archive.source import (
+    Listed,
+    Source,
+    SourceChanged,
+    SourceTopic,
+    crc_of_prefix,
+    durable_prefix,
+    list_segments,
+    log_parts,
+    read_root,
+)
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import ArchiveMismatch, CorruptionError, UsageError
 from seeklog.files import Files
@@ -48,6 +63,7 @@ class Rules:
     verify: Verify = "content"
     allow_gaps: bool = False
     repair: bool = False
+    include_active: bool = False
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
@@ -70,6 +86,8 @@ class Copy:
     """The name of its files in the archive, without suffix."""
     leftovers: Mapping[str, int]
     """Files of those names that are already in the archive but not in its manifest, with their sizes."""
+    is_partial: bool = False
+    """Whether it is the durable part of a segment that is not sealed. `seal` is then not on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +101,8 @@ class PartitionPlan:
     steps: tuple[SegmentEntry | Copy, ...]
     gaps: frozenset[tuple[int, int]] = frozenset()
     """Gaps that are allowed between segments. Those that exist are recorded in the manifest."""
+    strays: tuple[str, ...] = ()
+    """Paths in the archive that killed runs have left, and that no manifest names."""
 
     @property
     def copies(self) -> list[Copy]:
@@ -111,6 +131,8 @@ class Plan:
     """The current version of the manifest's file, or None if it does not exist."""
     topics: tuple[SourceTopic, ...]
     partitions: tuple[PartitionPlan, ...]
+    root: Mapping[str, bytes] | None = None
+    """The small files of the store's root, or None to keep those in the archive."""
 
     @property
     def copies(self) -> list[Copy]:
@@ -119,6 +141,8 @@ class Plan:
 
 def plan_archive(source: Source, depot: Depot, rules: Rules) -> Plan:
     """Decide what to copy. Writes nothing. Raises `ArchiveMismatch` if the source does not match the archive."""
+    # Before the partitions: what these files say was written is then below the recovery points that are read later.
+    root = read_root(source.files, source.root) if rules.include_active else None
     version = depot.version(names.ARCHIVE)
     manifest = check_target(depot, version)
     plans: list[PartitionPlan] = []
@@ -135,7 +159,7 @@ def plan_archive(source: Source, depot: Depot, rules: Rules) -> Plan:
             entry = known.partitions.get(number) if known is not None else None
             planner = _Planner(source, source_topic, partition, depot, rules, entry, manifest.replaced_stems(partition))
             plans.append(planner.plan())
-    return Plan(manifest=manifest, version=version, topics=tuple(source.topics), partitions=tuple(plans))
+    return Plan(manifest=manifest, version=version, topics=tuple(source.topics), partitions=tuple(plans), root=root)
 
 
 def check_target(depot: Depot, version: Version | None) -> Manifest:
@@ -182,23 +206,27 @@ class _Planner:
         self.old = known.segments if known is not None else ()
         self.stored_sizes = self.depot.sizes(str(self.partition))
         files, directory = self.source.files, partition_path(self.source.root, self.partition)
+        # Before the listing, which then contains every segment below the recovery point.
+        recovery_point = self.source.ask(self.partition).recovery_point if self.rules.include_active else 0
         checkpoint = read_checkpoint(files, directory) or self.topic.inherited.get(self.partition.partition)
         shared = Shared(files, directory, self.topic.config, writable=False)
         try:
-            archived_end = self.old[-1].next_offset if self.old else 0
-            listing, sealed = list_sealed(shared, checkpoint, self.source.clock, archived_end=archived_end)
-            steps = self.merge(sealed, _suffixes(listing))
+            archived_end = max((entry.next_offset for entry in self.old if not entry.is_partial), default=0)
+            listed = list_segments(shared, checkpoint, self.source.clock, archived_end=archived_end)
+            tails = self._tails(listed, checkpoint, recovery_point)
+            steps = self.merge(listed, tails)
         finally:
             shared.clear()
         beside: dict[str, bytes] = {
-            name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing
+            name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listed.names
         }
         epochs = _epochs(files, directory, checkpoint)
         # After all reads: if the directory still belongs to the topic now, every byte read did, too.
         _check_same_topic(self.topic.topic, read_topic_id(files, directory), directory)
-        start = checkpoint.log_start_offset if checkpoint is not None else 0
+        present = [*listed.sealed, *listed.open]
+        start = checkpoint.log_start_offset if checkpoint is not None else present[0].base_offset if present else 0
         first = steps[0].base_offset if steps else 0
-        gaps = {*(checkpoint.gaps if checkpoint is not None else ()), *self.gap_before(sealed)}
+        gaps = {*(checkpoint.gaps if checkpoint is not None else ()), *self.gap_before([*listed.sealed, *tails])}
         return PartitionPlan(
             partition=self.partition,
             log_start_offset=known.log_start_offset if known is not None else max(start, first),
@@ -206,14 +234,40 @@ class _Planner:
             files=beside,
             steps=tuple(steps),
             gaps=frozenset(gaps.union(known.gaps if known is not None else ())),
+            strays=tuple(self._strays(steps)),
         )
 
-    def merge(self, sealed: Sequence[Segment], suffixes: Mapping[int, tuple[str, ...]]) -> list[SegmentEntry | Copy]:
+    def _tails(self, listed: Listed, checkpoint: Checkpoint | None, recovery_point: int) -> list[Segment]:
+        """Return the parts of the open segments that are below the recovery point."""
+        contiguous_from = checkpoint.contiguous_from if checkpoint is not None else INT64_MAX
+        tails: list[Segment] = []
+        for segment, following in zip_longest(listed.open, listed.open[1:]):
+            tail = durable_prefix(segment, recovery_point=recovery_point, contiguous_from=contiguous_from)
+            if tail is None:
+                break
+            tails.append(tail)
+            end = recovery_point if following is None else min(recovery_point, following.base_offset)
+            if tail.next_offset < end and contiguous_from <= segment.base_offset:
+                self.source.ask(self.partition)  # raises if durable records are lost
+                raise SourceChanged(f"{segment.path} was truncated")
+        return tails
+
+    def _strays(self, steps: Iterable[SegmentEntry | Copy]) -> Iterator[str]:
+        """Yield the files of partial or compacted segments that killed runs have left."""
+        used = {entry.stem for entry in self.old} | {step.stem for step in steps} | self.replaced_stems
+        for name, size in self.stored_sizes.items():
+            if size >= 0 and is_marked(name) and name.partition(".")[0] not in used:
+                yield f"{self.partition}/{name}"
+
+    def merge(self, listed: Listed, tails: Sequence[Segment]) -> list[SegmentEntry | Copy]:
         """Return the entries that stay and the segments to copy. Refuse a mismatch."""
-        first = sealed[0].base_offset if sealed else INT64_MAX
+        sealed, suffixes = listed.sealed, _suffixes(listed.names)
+        included = [*sealed, *tails]
+        first = min((segment.base_offset for segment in (*sealed, *listed.open)), default=INT64_MAX)
         before = [entry for entry in self.old if entry.base_offset < first]
         since = {entry.base_offset: entry for entry in self.old if entry.base_offset >= first}
-        self._check_follows(before, sealed)
+        self._check_follows(before, included)
+        continued = self._take_continued(since, listed)
         self._check_covers(since, sealed)
         steps: list[SegmentEntry | Copy] = [*before]
         replacing: list[Segment] = []
@@ -224,8 +278,9 @@ class _Planner:
                 steps.append(self._copy(segment, self._free_stem(segment), suffixes[segment.base_offset]))
                 continue
             del since[segment.base_offset]
-            is_lost = any(self.stored_sizes.get(name) != file.size for name, file in entry.paths().items())
+            is_lost = self._is_lost(entry)
             steps.append(self._copy(segment, entry.stem, suffixes[segment.base_offset]) if is_lost else entry)
+        steps += self._open_steps(listed.open, tails, continued, suffixes)
         self._check_stored(
             [step for step in steps if isinstance(step, SegmentEntry)] if self.rules.repair else self.old
         )
@@ -236,19 +291,54 @@ class _Planner:
         self._check_replaced(replaced, replacing)
         return steps
 
-    def gap_before(self, sealed: Sequence[Segment]) -> list[tuple[int, int]]:
+    def _take_continued(self, since: dict[int, SegmentEntry], listed: Listed) -> dict[int, SegmentEntry]:
+        """Remove and return the entries whose bytes are the beginning of a segment of the source.
+
+        A sealed segment may have grown out of a partial one only. An open one may have lost its seal in a crash.
+        """
+        continued: dict[int, SegmentEntry] = {}
+        for segment in (*listed.sealed, *listed.open):
+            entry = since.get(segment.base_offset)
+            is_open = segment in listed.open
+            if entry is None or not (entry.is_partial or (is_open and entry.log.size == segment.size)):
+                continue
+            if crc_of_prefix(segment, entry.log.size) == entry.log.crc:
+                continued[segment.base_offset] = since.pop(segment.base_offset)
+        return continued
+
+    def _open_steps(
+        self,
+        segments: Iterable[Segment],
+        tails: Sequence[Segment],
+        continued: Mapping[int, SegmentEntry],
+        suffixes: Mapping[int, tuple[str, ...]],
+    ) -> Iterator[SegmentEntry | Copy]:
+        """Yield the steps for segments that are not sealed: the archive has as much of them, or gets more."""
+        durable = {tail.base_offset: tail for tail in tails}
+        for base_offset in (segment.base_offset for segment in segments):
+            entry, tail = continued.get(base_offset), durable.get(base_offset)
+            is_longer = tail is not None and (entry is None or tail.size > entry.log.size or self._is_lost(entry))
+            if tail is not None and is_longer:
+                yield self._copy(tail, self._marked_stem(tail), suffixes[base_offset], is_partial=True)
+            elif entry is not None:
+                yield entry
+
+    def _is_lost(self, entry: SegmentEntry) -> bool:
+        return any(self.stored_sizes.get(name) != file.size for name, file in entry.paths().items())
+
+    def gap_before(self, included: Sequence[Segment]) -> list[tuple[int, int]]:
         """Return the gap between the archive's segments and the source's first segment, if there is one."""
-        first = sealed[0].base_offset if sealed else 0
+        first = included[0].base_offset if included else 0
         before = [entry for entry in self.old if entry.base_offset < first]
         # If the archive has that segment too, the gap before it was accepted when it was copied.
         if not before or before[-1].next_offset >= first or any(entry.base_offset == first for entry in self.old):
             return []
         return [(before[-1].next_offset, first)]
 
-    def _check_follows(self, before: Sequence[SegmentEntry], sealed: Sequence[Segment]) -> None:
+    def _check_follows(self, before: Sequence[SegmentEntry], included: Sequence[Segment]) -> None:
         # Compaction merges segments and never splits them, so a new one cannot begin inside an old one.
         bases = [entry.base_offset for entry in self.old]
-        for base_offset in (segment.base_offset for segment in sealed):
+        for base_offset in (segment.base_offset for segment in included):
             at = bisect_left(bases, base_offset)
             if at and self.old[at - 1].next_offset > base_offset:
                 raise ArchiveMismatch(
@@ -257,7 +347,7 @@ class _Planner:
                 )
         # A broker's cleaner may remove the last offsets of a segment. They cannot be distinguished from lost ones.
         is_lawful = self.rules.allow_gaps or (self.compacts and bool(before) and before[-1].seal_bytes is None)
-        for end, first in () if is_lawful else self.gap_before(sealed):
+        for end, first in () if is_lawful else self.gap_before(included):
             raise ArchiveMismatch(
                 f"{self.location} ends before offset {end}, and the source begins at {first}: the records between were "
                 "deleted before they were archived. Archive to another location, or with allow_gaps=True; nothing was "
@@ -267,10 +357,11 @@ class _Planner:
     def _check_covers(self, since: Mapping[int, SegmentEntry], sealed: Sequence[Segment]) -> None:
         """Refuse an archive that is ahead of the source, or that differs from a source without compaction."""
         end = max((entry.next_offset for entry in since.values()), default=0)
-        if since and sealed[-1].next_offset < end:
+        sealed_end = sealed[-1].next_offset if sealed else 0
+        if since and sealed_end < end:
             raise ArchiveMismatch(
                 f"{self.location} holds offsets up to {end - 1}, and the source's sealed segments end before "
-                f"{sealed[-1].next_offset}: the source's log was truncated, or is another log; {ELSEWHERE}"
+                f"{sealed_end}: the source's log was truncated, or is another log; {ELSEWHERE}"
             )
         if self.compacts:
             return
@@ -302,12 +393,23 @@ class _Planner:
         is_taken = own in self.replaced_stems or any(own == entry.stem for entry in self.old)
         # A file that is not in the manifest is a leftover from before the segment was compacted again.
         if is_taken or (self.compacts and f"{own}{names.LOG}" in self.stored_sizes):
-            return f"{own}-{self._crc(segment):08x}"
+            return self._marked_stem(segment)
         return own
 
-    def _copy(self, segment: Segment, stem: str, suffixes: tuple[str, ...]) -> Copy:
+    def _marked_stem(self, segment: Segment) -> str:
+        """Return a name with the segment's CRC, or if a segment of the archive has that name, with the next number."""
+        taken = self.replaced_stems.union(entry.stem for entry in self.old)
+        mark = self._crc(segment)
+        while (stem := f"{segment.base_offset:020d}-{mark:08x}") in taken:
+            mark = (mark + 1) & 0xFFFFFFFF
+        return stem
+
+    def _copy(self, segment: Segment, stem: str, suffixes: tuple[str, ...], *, is_partial: bool = False) -> Copy:
         # The seal may have appeared or disappeared since the files were listed.
         beside = tuple(suffix for suffix in suffixes if suffix != names.SEAL)
+        if is_partial:
+            kept = (suffix for suffix in beside if suffix != names.KEY_INDEX)
+            beside = tuple(dict.fromkeys((*kept, names.OFFSET_INDEX, names.TIME_INDEX)))
         return Copy(
             partition=self.partition,
             directory=segment.shared.directory,
@@ -320,6 +422,7 @@ class _Planner:
             leftovers={
                 name: size for name, size in self.stored_sizes.items() if name.rpartition(".")[0] == stem and size >= 0
             },
+            is_partial=is_partial,
         )
 
     def _check_stored(self, segments: Iterable[SegmentEntry]) -> None:

@@ -1,8 +1,8 @@
 """The files of an archive, as listed in its manifest.
 
 The manifest is the directory: a file that it does not name does not exist. Names, sizes, seals, and configurations are
-known without a request. A segment that replaced a compacted one is stored under another name; here it appears under its
-usual name. The checkpoint and the catalog are derived from the manifest.
+known without a request. A segment that replaced a compacted one, and a partial segment, are stored under other names;
+here they appear under their usual names. The checkpoint and the catalog are derived from the manifest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from seeklog import names
 from seeklog.config import INT64_MAX
@@ -26,6 +26,7 @@ from seeklog.topics.layout import partition_path
 
 if TYPE_CHECKING:
     from seeklog.archive.manifest import Manifest, PartitionEntry, SegmentEntry
+    from seeklog.files.depot import Depot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Origin:
     root: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     stored: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Files stored under other names: their path in the archive by their usual path."""
+    """Files stored under other names, by their usual path: their path in the archive, or nothing for an empty file."""
 
     def files(self) -> Files:
         """Return access to the files. Makes no request."""
@@ -43,8 +44,13 @@ class Origin:
         return StoredFiles(files, self.stored) if self.stored else files
 
 
+# The name under which a file without bytes is stored, and its handle. Other handles are positive.
+_NOWHERE: Final = ""
+_EMPTY: Final = -2
+
+
 class StoredFiles(ReadOnlyFiles):
-    """Files of which some are stored under other names."""
+    """Files of which some are stored under other names, or not at all because they are empty."""
 
     def __init__(self, inner: Files, stored: Mapping[str, str]) -> None:
         self.inner = inner
@@ -56,22 +62,26 @@ class StoredFiles(ReadOnlyFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if write or create:
             self.refuse(path)
-        return self.inner.open(self._stored(path))
+        stored = self._stored(path)
+        return _EMPTY if stored == _NOWHERE else self.inner.open(stored)
 
     def close(self, handle: int) -> None:
-        self.inner.close(handle)
+        if handle != _EMPTY:
+            self.inner.close(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        return self.inner.read(handle, size, position)
+        return b"" if handle == _EMPTY else self.inner.read(handle, size, position)
 
     def size(self, handle: int) -> int:
-        return self.inner.size(handle)
+        return 0 if handle == _EMPTY else self.inner.size(handle)
 
     def map(self, path: str) -> Buffer:
-        return self.inner.map(self._stored(path))
+        stored = self._stored(path)
+        return b"" if stored == _NOWHERE else self.inner.map(stored)
 
     def read_file(self, path: str) -> bytes:
-        return self.inner.read_file(self._stored(path))
+        stored = self._stored(path)
+        return b"" if stored == _NOWHERE else self.inner.read_file(stored)
 
     def list(self, directory: str) -> list[str]:
         return self.inner.list(directory)
@@ -80,25 +90,31 @@ class StoredFiles(ReadOnlyFiles):
         return self.inner.kinds(directory)
 
     def kind(self, path: str) -> Kind:
-        return self.inner.kind(self._stored(path))
+        stored = self._stored(path)
+        return "file" if stored == _NOWHERE else self.inner.kind(stored)
 
     def file_size(self, path: str) -> int:
-        return self.inner.file_size(self._stored(path))
+        stored = self._stored(path)
+        return 0 if stored == _NOWHERE else self.inner.file_size(stored)
 
     def status(self, path: str) -> FileStatus:
-        return self.inner.status(self._stored(path))
+        stored = self._stored(path)
+        return FileStatus(0, (0, 0)) if stored == _NOWHERE else self.inner.status(stored)
 
     def status_of(self, handle: int) -> FileStatus:
-        return self.inner.status_of(handle)
+        return FileStatus(0, (0, 0)) if handle == _EMPTY else self.inner.status_of(handle)
 
 
 class ArchivedFiles(StoredFiles):
-    """The files that a manifest names, read-only."""
+    """The files that a manifest names, read-only. A partition without segments appears as an empty log."""
 
     def __init__(self, inner: Files, root: str, manifest: Manifest) -> None:
         self._root = root
         self._sizes: dict[str, dict[str, int]] = {root: {names.TOPICS: 0, names.ARCHIVE: 0}}
-        self._made = {f"{root}/{names.TOPICS}": encode_catalog(_catalog(manifest))}
+        self._made = {f"{root}/{names.TOPICS}": encode_catalog(catalog_of(manifest))}
+        for name, data in manifest.root.items():
+            self._sizes[root][name] = len(data)
+            self._made[f"{root}/{name}"] = data
         stored: dict[str, str] = {}
         for topic in manifest.topics.values():
             for number, partition in topic.partitions.items():
@@ -106,7 +122,18 @@ class ArchivedFiles(StoredFiles):
                 self._add_partition(path, partition, stored)
                 if isinstance(inner, RemoteFiles):
                     inner.know(path, {name: file.size for name, file in partition.paths().items()})
+            for number, start in topic.empty.items():
+                self._add_empty(partition_path(root, TopicPartition(topic.name, number)), start, stored)
         super().__init__(inner, stored)
+
+    def _add_empty(self, path: str, start: int, stored: dict[str, str]) -> None:
+        checkpoint = encode_checkpoint(Checkpoint(start, start, start, start))
+        self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
+        self._sizes[path] = {names.CHECKPOINT: len(checkpoint)}
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            name = names.segment_name(start, suffix)
+            stored[f"{path}/{name}"] = _NOWHERE
+            self._sizes[path][name] = 0
 
     def _add_partition(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
         sizes = self._sizes[path] = {name: file.size for name, file in partition.files.items()}
@@ -118,7 +145,7 @@ class ArchivedFiles(StoredFiles):
                     stored[f"{path}/{name}"] = f"{path}/{segment.stem}{suffix}"
             if segment.seal_bytes is not None:
                 self._made[f"{path}/{names.segment_name(segment.base_offset, names.SEAL)}"] = segment.seal_bytes
-        checkpoint = encode_checkpoint(_checkpoint(partition))
+        checkpoint = encode_checkpoint(checkpoint_of(partition))
         sizes[names.CHECKPOINT] = len(checkpoint)
         self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
 
@@ -164,7 +191,7 @@ class ArchivedFiles(StoredFiles):
         return FileStatus(self.file_size(path), (0, 0))
 
     def status_of(self, handle: int) -> FileStatus:
-        return FileStatus(self.inner.size(handle), (0, 0))
+        return FileStatus(self.size(handle), (0, 0))
 
 
 def open_archive(files: Files, root: str) -> Files:
@@ -190,19 +217,29 @@ def read_manifest(files: Files, root: str) -> Manifest | None:
     return decode_manifest(data, path=path)
 
 
-def _catalog(manifest: Manifest) -> Catalog:
+def manifest_in(depot: Depot) -> Manifest | None:
+    """Return the manifest of an archive as it is now, or None if there is no archive."""
+    version = depot.version(names.ARCHIVE)
+    if version is None:
+        return None
+    from seeklog.archive.manifest import decode_manifest
+
+    return decode_manifest(version.data, path=f"{depot.location}/{names.ARCHIVE}")
+
+
+def catalog_of(manifest: Manifest) -> Catalog:
     return {
         topic.name: Topic(
             name=topic.name,
             topic_id=topic.topic_id,
-            partitions=tuple(sorted(topic.partitions)),
+            partitions=tuple(sorted((*topic.partitions, *topic.empty))),
             config=topic.config,
         )
         for topic in manifest.topics.values()
     }
 
 
-def _checkpoint(partition: PartitionEntry) -> Checkpoint:
+def checkpoint_of(partition: PartitionEntry) -> Checkpoint:
     """Return the checkpoint of a partition that was closed cleanly at the end of its last segment."""
     end = partition.end_offset
     last = partition.segments[-1] if partition.segments else None

@@ -1,13 +1,15 @@
-"""The source of an archive run: the segments that will not change any more, and their bytes, checked as they are read.
+"""The source of an archive run: its segments, and their bytes, checked as they are read.
 
-Nothing is locked or changed, and another process may write the source meanwhile. If retention deletes a segment, or
-compaction replaces it, `SourceChanged` is raised and its partition is planned again.
+Sealed segments do not change any more. Of the segments after them, an archive run can take the bytes below the recovery
+point: a prefix that only a truncation changes. Nothing is locked or changed, and another process may write the source
+meanwhile. If retention deletes a segment, or compaction replaces it, `SourceChanged` is raised and its partition is
+planned again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from seeklog import names
@@ -15,15 +17,29 @@ from seeklog.archive.reading import ArchivedFiles
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, NotAccessible
-from seeklog.files import Files, ReadOnlyFiles
-from seeklog.log import ADVICE, Segment, Shared, list_beside_writer, scan_into
+from seeklog.files import Files, ReadOnlyFiles, read_if_exists
+from seeklog.log import (
+    ADVICE,
+    Segment,
+    Shared,
+    Snapshot,
+    decode_transaction,
+    list_beside_writer,
+    prefix_size,
+    scan_into,
+    seal_of,
+)
 from seeklog.log.side import Checkpoint, PageSums, read_seal
+from seeklog.names import TopicPartition
+from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
 from seeklog.topics.catalog import Topic
+from seeklog.topics.producer_ids import decode_identity
 
 # Compaction swaps a segment in within this time, even on a busy disk.
 SWAP_WAIT_S: Final = 2.0
 SWAP_PAUSE_S: Final = 0.02
+PREFIX_CHUNK: Final = 1 << 20
 
 
 class SourceTopic(NamedTuple):
@@ -41,19 +57,46 @@ class Source(NamedTuple):
     root: str
     topics: Sequence[SourceTopic]
     clock: Clock
+    ask: Callable[[TopicPartition], Snapshot]
+    """Returns the offsets of a partition as they are now."""
+
+
+class Listed(NamedTuple):
+    """The segments of a partition at one moment."""
+
+    names: list[str]
+    """The names in its directory."""
+    sealed: list[Segment]
+    """The segments that will not change."""
+    open: list[Segment]
+    """The segments after them: rolled ones that have no seal, and the active one."""
 
 
 class SourceChanged(Exception):
     """A segment was deleted or replaced since its partition was planned."""
 
 
+def read_root(files: Files, root: str) -> dict[str, bytes]:
+    """Return the small files of a store's root that a backup includes: named producers and transactions.
+
+    Raises `CorruptionError` if one is damaged: an archive with it could not be restored.
+    """
+    found = {}
+    for name in filter(names.is_archived_root_file, files.list(root)):
+        path = f"{root}/{name}"
+        data = read_if_exists(files, path)
+        if data is not None:  # another process may have just removed it
+            decode: Callable[..., object] = decode_identity if name.startswith(names.PRODUCER) else decode_transaction
+            decode(data, path=path)
+            found[name] = data
+    return found
+
+
 # ---------------------------------------------------------------- which segments
 
 
-def list_sealed(
-    shared: Shared, checkpoint: Checkpoint | None, clock: Clock, *, archived_end: int
-) -> tuple[list[str], list[Segment]]:
-    """Return the names in a partition's directory, and the segments that will not change, as of one moment.
+def list_segments(shared: Shared, checkpoint: Checkpoint | None, clock: Clock, *, archived_end: int) -> Listed:
+    """Return the segments of a partition, as of one moment. `archived_end` is the end of those that were archived.
 
     While compaction swaps a segment in, that segment is unsettled, though later ones may be settled. Archiving only the
     earlier segments would not match any state of the log: they may lack a key whose newer record comes later. Without
@@ -64,11 +107,12 @@ def list_sealed(
     while True:
         listing, segments = list_beside_writer(shared)
         sealed, unsettled = _settled(shared, segments, checkpoint)
+        listed = Listed(listing, sealed, segments[len(sealed) :])
         if unsettled is None:
-            return listing, sealed
+            return listed
         is_compacted = shared.config.compacts or unsettled.path.endswith(names.SWAP)
         if not is_compacted and archived_end <= (sealed[-1].next_offset if sealed else 0):
-            return listing, sealed
+            return listed
         if clock.monotonic() >= deadline:
             raise NotAccessible(
                 f"{unsettled.path} is being swapped in by compaction, or has lost its seal. If no writer is running, a "
@@ -81,7 +125,7 @@ def list_sealed(
 def _settled(
     shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None
 ) -> tuple[list[Segment], Segment | None]:
-    """Return the segments that will not change, and the unsettled one after them, if there is one.
+    """Return the segments that will not change, the first of `segments`, and the unsettled one after them, if any.
 
     An unsettled segment is being replaced, or has no seal although a later segment has one.
     """
@@ -103,7 +147,8 @@ def _settled(
         # A rolled segment is sealed by the next sync. Files at a URL are never written again, and every segment in a
         # manifest is final.
         is_open = (is_ours or is_last) and seal is None and not isinstance(shared.files, ArchivedFiles)
-        if is_open or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
+        is_empty = is_last and not segment.size
+        if is_open or is_empty or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
             rolled = segment
             continue
         if settled and _is_hole(settled[-1], segment, checkpoint):
@@ -137,13 +182,56 @@ def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -
 # ---------------------------------------------------------------- their bytes
 
 
+def durable_prefix(segment: Segment, *, recovery_point: int, contiguous_from: int) -> Segment | None:
+    """Return the part of an open segment below the recovery point as a sealed segment, or None if it is empty.
+
+    Its seal is not on disk. The same bytes always have the same seal, so a repeated run finds its own copies.
+    """
+    shared, base_offset = segment.shared, segment.base_offset
+    if recovery_point <= base_offset:
+        return None
+    is_trusted = contiguous_from <= base_offset
+    with source_file(segment.path):
+        size, end = prefix_size(segment, recovery_point, contiguous=is_trusted)
+        found = Segment(shared, base_offset, size=size, next_offset=end, seal=None)
+        found.path = segment.path
+        state = shared.new_state(base_offset)
+        sums = None if is_trusted else PageSums()
+        for _, data, taken in scan_into(state, found, contiguous_from=base_offset if is_trusted else INT64_MAX):
+            if sums is not None:
+                sums.add(data, taken)
+        found.release()
+    if state.problem is not None:
+        raise state.problem.located(segment.path)
+    if state.size != size:
+        raise SourceChanged(f"{segment.path} was truncated")
+    state.finish_times()
+    found.attach(seal_of(state, sealed_at_ms=0, may_have_gaps=not is_trusted, sums=sums))
+    # Its page checksums are not on disk, either.
+    found.read_unproved()
+    return found if size else None
+
+
+def crc_of_prefix(segment: Segment, size: int) -> int | None:
+    """Return the CRC of the first `size` bytes of a segment's file, or None if it is shorter."""
+    crc = position = 0
+    with source_file(segment.path):
+        handle = segment.handle()
+        while position < size:
+            data = segment.shared.files.read(handle.number, min(PREFIX_CHUNK, size - position), position)
+            if not data:
+                return None
+            crc, position = crc32c(data, crc), position + len(data)
+    return crc
+
+
 def log_parts(segment: Segment, state: SegmentState, sums: PageSums) -> Iterator[bytes]:
     """Yield a segment's bytes after checking their batches. Damage is raised before its bytes are yielded."""
     contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
     with source_file(segment.path):
         try:
             for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
-                if segment.pages is not None:
+                if segment.seal is not None and segment.seal.pages is not None:
                     sums.add(data, size)
                 yield data[:size]
         except CorruptionError:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from seeklog import names
+from seeklog.cli import storage_option
 from seeklog.errors import NotALog, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 def open_to_read(path: str) -> Store:
     """Open a store, an archive or a broker's directory for reading; nothing on disk changes."""
-    return _open(path, read_only=True, background=False)
+    return _open(path, read_only=True, background=False, storage_options=storage_option.of(path))
+
+
+def open_to_copy(path: str, *, target: str) -> Store:
+    """Open a store to copy it to a target. The storage options are for each of the two that is a URL."""
+    storage_option.of(path, target)  # raises if neither is a URL
+    return _open(path, read_only=True, background=False, storage_options=storage_option.of_url(path))
 
 
 def open_to_plan(path: str) -> Store:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from seeklog.cli import completing, settings
+from seeklog.cli import completing, settings, storage_option
 from seeklog.cli.show.rows import FORMATS
 from seeklog.cli.show.terminal import Terminal, set_option
 from seeklog.errors import UsageError
@@ -19,6 +19,22 @@ from seeklog.errors import UsageError
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 directory = click.argument("directory", metavar="DIR", shell_complete=completing.directories)
+storage = click.option(
+    "--storage-option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    expose_value=False,
+    callback=storage_option.keep,
+    help="Option of fsspec for the URL, such as a key. Repeatable.",
+)
+
+
+def location(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument DIR, which may be a URL, and the options for it."""
+    decorated: Callable[..., Any] = directory(storage(function))
+    return decorated
+
+
 topic = click.argument("topic", metavar="TOPIC", shell_complete=completing.topics)
 optional_topic = click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=completing.topics)
 group = click.argument("group", metavar="GROUP", shell_complete=completing.groups)

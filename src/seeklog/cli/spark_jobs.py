@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog.cli.exits import Damaged
 from seeklog.cli.options import parse_pair
 from seeklog.cli.show.amounts import count
+from seeklog.cli.show.coverage import write_coverage
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.rows import Column, write_rows
 from seeklog.cli.show.terminal import Terminal
@@ -120,7 +121,13 @@ def _shown(value: Any) -> str:
 
 
 def run(
-    job: str, terminal: Terminal, directory: str, topics: Sequence[str] | None, *, output: str | None = None
+    job: str,
+    terminal: Terminal,
+    directory: str,
+    topics: Sequence[str] | None,
+    *,
+    output: str | None = None,
+    **settings: Any,
 ) -> None:
     """Run a job, write the rows that it returns, and raise the errors that they report."""
     with session(terminal) as spark:
@@ -128,9 +135,7 @@ def run(
 
         work = getattr(jobs, job.replace("-", "_"))
         target = () if output is None else (output,)
-        frame: DataFrame = work(spark, directory, *target, topics=topics, progress=not terminal.is_quiet)
-        if job == "archive":
-            return  # the job prints its own summary
+        frame: DataFrame = work(spark, directory, *target, topics=topics, progress=not terminal.is_quiet, **settings)
         rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
         columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
         write_rows(terminal, columns, rows)
@@ -146,6 +151,15 @@ def run(
         refused = [row for row in rows if row["done"] in ("locked", "refused")]
         if refused:
             raise SparkFailed(f"{len(refused)} of {len(rows)} partitions were not compacted: {refused[0]['detail']}")
+
+
+def archive(terminal: Terminal, directory: str, target: str, **settings: Any) -> None:
+    """Archive a store, and show what is not in the archive; `settings` are passed to the job."""
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        done = jobs.archive(spark, directory, target, progress=not terminal.is_quiet, **settings)
+    write_coverage(terminal, done)
 
 
 def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequence[str], **settings: Any) -> None:

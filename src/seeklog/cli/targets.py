@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seeklog import names
 from seeklog.archive.reading import Origin, open_archive
+from seeklog.cli import storage_option
 from seeklog.config import LogConfig
 from seeklog.errors import NotALog, TopicNotFound, UsageError
 from seeklog.files import Files, OsFiles, absolute
@@ -37,6 +39,7 @@ def find_targets(arguments: Sequence[str]) -> list[Target]:
 
     Nothing is opened or changed.
     """
+    storage_options = storage_option.of(*arguments) or {}
     # For each path its partitions, and those that are named; if none is named, all of them count.
     found: list[tuple[list[Target], list[Target]]] = []
     for text in arguments:
@@ -48,7 +51,7 @@ def find_targets(arguments: Sequence[str]) -> list[Target]:
         elif is_name and store and not os.path.exists(text):
             raise TopicNotFound(f"there is no topic {text!r} in {store[0].root}{_suggestion(store, text)}")
         else:
-            found.append((_at_path(text), []))
+            found.append((_at_path(text, storage_options), []))
     return [target for partitions, named in found for target in named or partitions]
 
 
@@ -60,14 +63,14 @@ def _suggestion(store: Sequence[Target], text: str) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def _at_path(path: str) -> list[Target]:
+def _at_path(path: str, storage_options: Mapping[str, Any]) -> list[Target]:
     if not names.is_url(path):
         if os.path.isfile(path):
             return [_of_file(path)]
         if not os.path.exists(path):
             raise NotALog(f"{path} does not exist; name a store, a partition's directory or a segment's file")
     root = absolute(path)
-    files = open_archive(Origin(root=root).files(), root)
+    files = open_archive(Origin(root=root, storage_options=storage_options).files(), root)
     scope = find_partitions(root, topics=None, config=LogConfig(), files=files)
     return [Target(location=location, files=files, root=scope.root) for location in scope.partitions]
 

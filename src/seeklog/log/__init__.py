@@ -10,18 +10,27 @@ from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
 from seeklog.log.directory import lock_directory, lock_out_broker
-from seeklog.log.headers import Census, first_timestamp_ms, scan_headers, take_census
+from seeklog.log.headers import Census, first_timestamp_ms, prefix_size, scan_headers, take_census
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import MAX_EPOCH, ProducerSequence
-from seeklog.log.reader import LogReader, is_same_topic, take_snapshot
+from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_durable_snapshot, take_snapshot
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
-from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
+from seeklog.log.segment import ADVICE, Segment, Shared, scan_into, seal_of
+from seeklog.log.side.transaction_index import aborted_below
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
-from seeklog.log.transaction import Part, Transaction, end_transaction, last_parts, read_transaction, write_transaction
+from seeklog.log.transaction import (
+    Part,
+    Transaction,
+    decode_transaction,
+    end_transaction,
+    last_parts,
+    read_transaction,
+    write_transaction,
+)
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
 
@@ -48,11 +57,14 @@ __all__ = [
     "Seek",
     "Segment",
     "Shared",
+    "Snapshot",
     "StagedFile",
     "Stager",
     "Transaction",
     "View",
+    "aborted_below",
     "append_part",
+    "decode_transaction",
     "end_transaction",
     "first_timestamp_ms",
     "is_same_topic",
@@ -65,13 +77,16 @@ __all__ = [
     "offset_index",
     "open_key_index",
     "pinned_view",
+    "prefix_size",
     "read_staged",
     "read_transaction",
     "remove_staged",
     "scan_arrow",
     "scan_headers",
     "scan_into",
+    "seal_of",
     "take_census",
+    "take_durable_snapshot",
     "take_snapshot",
     "write_transaction",
 ]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.log.reading import ALL_RECORDS, locate
-from seeklog.log.segment import Segment, cut_short
+from seeklog.log.segment import SCAN_CHUNK, Segment, cut_short, whole_batch_size
 from seeklog.record import batch_header, decode, record
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
@@ -59,6 +59,37 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
             yield position, header
         position += header.size
         wanted = HEADER_SIZE if header.size >= LARGE_BATCH else CHUNK
+
+
+def prefix_size(segment: Segment, end: int, *, contiguous: bool) -> tuple[int, int]:
+    """Return the size of the batches that end at or below the offset `end`, and the offset after them.
+
+    For a segment that another process may be writing: bytes that cannot be a batch end the walk without an error.
+    """
+    position, next_offset = 0, segment.base_offset
+    wanted = SCAN_CHUNK
+    while position < segment.size:
+        data = segment.read(wanted, position)
+        taken, reached = batch_header.walk_batches(data, next_offset, contiguous)
+        if reached > end:
+            return _cut_at(data, end, position=position, next_offset=next_offset)
+        if taken:
+            wanted = SCAN_CHUNK
+        else:
+            claimed = whole_batch_size(data) if len(data) >= HEADER_SIZE else 0
+            if not len(data) < claimed <= segment.size - position:
+                break
+            wanted = claimed
+        position, next_offset = position + taken, reached
+    return position, next_offset
+
+
+def _cut_at(data: bytes, end: int, *, position: int, next_offset: int) -> tuple[int, int]:
+    """Return where the batches of `data`, read at `position`, pass the offset `end`, and the offset before that."""
+    at = 0
+    while (header := BatchHeader(*batch_header.read_header(data, at, position))).next_offset <= end:
+        at, next_offset = at + header.size, header.next_offset
+    return position + at, next_offset
 
 
 def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Census:

@@ -443,6 +443,11 @@ class Observer:
         checkpoint = self._checkpoint
         if checkpoint is None or checkpoint.foreign or self._tail.seal is not None:
             return True
+        return self.was_returned
+
+    @property
+    def was_returned(self) -> bool:
+        """Whether the last writer has released the log with a note: then everything is synced, whatever is known."""
         note = read_note(self.files, self.directory)
         return note == (self._tail.base_offset, self._tail.file_size())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -550,6 +550,17 @@ def take_snapshot(log: LogReader) -> Snapshot:
         recovery_point=seen.recovery_point,
         contiguous_from=seen.contiguous_from,
     )
+
+
+def take_durable_snapshot(log: LogReader) -> Snapshot:
+    """Return the same, with the recovery point of a log that its writer has returned: the end of the log.
+
+    A writer that returns a log does not write a checkpoint.
+    """
+    seen, source = take_snapshot(log), log._source
+    if isinstance(source, Observer) and seen.recovery_point < seen.log_end_offset and source.was_returned:
+        return replace(seen, recovery_point=seen.log_end_offset)
+    return seen
 
 
 def is_same_topic(log: LogReader) -> bool:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from seeklog import names
 from seeklog.archive.reading import Origin, StoredFiles
 from seeklog.errors import UsageError
-from seeklog.files import Files
+from seeklog.files import SHORT_WAIT_S, Files
+from seeklog.log import Snapshot, take_durable_snapshot
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
     from seeklog.archive.source import Source
     from seeklog.store.store import Store
+
+
+# A commit of offsets takes a few milliseconds.
+PAUSE_S: Final = 0.01
 
 
 def files_of(store: Store) -> Files:
@@ -28,8 +34,11 @@ def origin_of(store: Store) -> Origin:
     return Origin(root=location.root, storage_options=location.storage_options, stored=dict(stored))
 
 
-def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
-    """Return what an archive run of these topics copies, by default of all but Kafka's internal topics."""
+def archive_source(store: Store, topics: Iterable[str] | None = None, *, include_active: bool = False) -> Source:
+    """Return what an archive run of these topics copies, by default of all but Kafka's internal topics.
+
+    With `include_active`, the offsets of groups are included by default, too.
+    """
     # Imported on use: it would add milliseconds to `import seeklog`.
     from seeklog.archive.source import Source, SourceTopic
 
@@ -38,7 +47,8 @@ def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
     catalog, table = store._topics, store._table
     catalog.refresh()
     if topics is None:
-        chosen = [topic for topic in catalog.all() if topic.name not in names.INTERNAL_TOPICS]
+        hidden = names.INTERNAL_TOPICS - ({names.CONSUMER_OFFSETS} if include_active else set())
+        chosen = [topic for topic in catalog.all() if topic.name not in hidden]
     else:
         chosen = [catalog.find(name) for name in dict.fromkeys(topics)]
     found = [
@@ -49,4 +59,17 @@ def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
         )
         for topic in chosen
     ]
-    return Source(store._files, store._root, found, store._clock)
+    # Planned first, so that few committed offsets are beyond the records that are archived after them.
+    found.sort(key=lambda topic: topic.topic.name != names.CONSUMER_OFFSETS)
+    return Source(store._files, store._root, found, store._clock, partial(_ask, store))
+
+
+def _ask(store: Store, partition: TopicPartition) -> Snapshot:
+    """Return a partition's offsets. Wait for a commit of offsets that is in progress: it leaves no recovery point."""
+    give_up = store._clock.monotonic() + SHORT_WAIT_S
+    while True:
+        seen = store._table.ask(partition, take_durable_snapshot)
+        is_settled = partition.topic != names.CONSUMER_OFFSETS or seen.recovery_point == seen.log_end_offset
+        if is_settled or store._clock.monotonic() >= give_up:
+            return seen
+        store._clock.sleep(PAUSE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from seeklog.files import Files, Lock, OsFiles, absolute, translated
 from seeklog.files.remote import RemoteFiles
 from seeklog.log import lock_out_broker
 from seeklog.store.store import Store
-from seeklog.topics.layout import check_root
+from seeklog.topics.layout import check_is_restored, check_root
 
 MAX_OPEN_FILES = 512
 
@@ -37,6 +38,9 @@ class Location:
         """Check that there is a store, or that one may be created here."""
         if self.read_only:
             self.files = open_archive(self.files, self.root)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            # A restore opens its own directory for writing before it is finished.
+            check_is_restored(self.root, self.files.list(self.root) if not self.read_only else ())
         check_root(self.files, self.root, create=not self.read_only)
         if not self.read_only:
             self.broker_lock = lock_out_broker(self.files, self.root)

@@ -445,11 +445,16 @@ class Store:
         verify: Verify = "content",
         allow_gaps: bool = False,
         repair: bool = False,
+        include_active: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Archived:
         """Copy the sealed segments of topics, by default all but Kafka's internal ones, to a directory or a URL.
 
         Another call copies the segments sealed since. Segments stay in the archive after retention deletes them here.
+        With `include_active`, the segments that are not sealed are copied up to the recovery point, too, and so are the
+        offsets of groups, named producers, and the state of transactions: a backup, which `seeklog.restore` brings
+        back. The result says how many records of each partition are not in the archive.
+
         Nothing in the archive is overwritten. Each copy is read back and compared by CRC, or with `verify="size"` by
         size alone. Raises `ArchiveMismatch` if the archive holds other bytes than this store, or if offsets were
         deleted here before they were archived; `allow_gaps=True` records these in the archive as missing, and its
@@ -463,13 +468,13 @@ class Store:
         from seeklog.files.depot import open_depot
 
         self._check_open()
-        rules = Rules(verify, allow_gaps, repair)
+        rules = Rules(verify, allow_gaps, repair, include_active)
         depot = open_depot(
             os.fsdecode(target),
             storage_options=storage_options,
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
-        source = archive_source(self, topics)
+        source = archive_source(self, topics, include_active=include_active)
         if not self._read_only:
             # Rolled segments are sealed by the next sync.
             for log in self._table.open_writers():

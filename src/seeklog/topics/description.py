@@ -1,4 +1,4 @@
-"""Snapshots of topics and partitions, and the result of archiving."""
+"""Snapshots of topics and partitions, and the results of archiving and of restoring."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedPartition:
+    """How much of one partition is in an archive."""
+
+    topic: str
+    partition: int
+    archived_end_offset: int | None
+    """The offset after the last archived record, or None if nothing is archived."""
+    log_start_offset: int
+    """The first offset of the log in the store."""
+    high_watermark: int
+    """The offset up to which the log in the store can be read, exclusive."""
+    newest_timestamp_ms: int | None
+    """The newest timestamp of the last archived records, or None if no record has one."""
+
+    @property
+    def missing_records(self) -> int:
+        """The number of offsets in the store's log that are not in the archive."""
+        return max(0, self.high_watermark - max(self.archived_end_offset or 0, self.log_start_offset))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
     """The result of archiving."""
 
@@ -61,3 +82,51 @@ class Archived:
     """Segments of the archived topics that were in the archive already."""
     removed_files: int
     """Files of segments that an earlier archive run had replaced."""
+    partitions: tuple[ArchivedPartition, ...] = ()
+    """How much of each partition is in the archive."""
+
+    @property
+    def missing_records(self) -> int:
+        """The number of offsets in the store's logs that are not in the archive."""
+        return sum(partition.missing_records for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredGap:
+    """Offsets that an archive declares missing: they were deleted before they were archived."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    """The offset after the last missing one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedOffset:
+    """A committed offset that was beyond the restored records, and was set back to their end."""
+
+    group: str
+    topic: str
+    partition: int
+    was: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The result of restoring."""
+
+    directory: str
+    location: str
+    """The archive."""
+    topics: tuple[str, ...]
+    partitions: int
+    segments: int
+    records: int
+    bytes: int
+    """The bytes of the log files."""
+    gaps: tuple[RestoredGap, ...] = ()
+    moved_offsets: tuple[MovedOffset, ...] = ()
+    torn_transactions: tuple[str, ...] = ()
+    """Applications whose last transaction is only partly in the archive."""

@@ -41,6 +41,8 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
         raise NotALog(f"{root} is a file; a store is a directory") from error
     except FileNotFoundError as error:
         raise NotALog(f"there is no store at {root}") from error
+    if not create:
+        check_is_restored(root, kinds)
     for name, kind in kinds.items():
         if kind in ("link", "other") and (names.parse_partition_name(name) or name in _OURS):
             raise NotALog(
@@ -50,7 +52,7 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     if names.ARCHIVE in kinds and create:
         raise UsageError(
             f"{root} is an archive, and an archive can only be read: open it with read_only=True. To write its topics, "
-            f"archive it to another directory and remove {names.ARCHIVE} there"
+            f"restore it: seeklog restore {root} DIR"
         )
     if names.TOPICS in kinds:
         return kinds
@@ -63,6 +65,15 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     if not create and not is_store:
         raise NotALog(f"there is no store at {root}: the directory has no topics")
     return kinds
+
+
+def check_is_restored(root: str, listing: Collection[str]) -> None:
+    """Raise `NotALog` for a directory to which an archive is being restored: parts of it are missing."""
+    if names.RESTORE in listing:
+        raise NotALog(
+            f"{root} is an unfinished restore of an archive; run `seeklog restore` again to complete it, or empty the "
+            "directory"
+        )
 
 
 def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
@@ -109,7 +120,7 @@ def prepare_partition(files: Files, root: str, partition: TopicPartition, *, top
 
 
 def _write_topic_id(files: Files, path: str, topic_id: str, *, durable: bool) -> None:
-    data = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
+    data = topic_metadata(topic_id)
     handle = Handle(files, f"{path}/{names.PARTITION_METADATA}", write=True, create=True)
     found = files.read(handle.number, len(data) + 1, 0)
     # Never over the id of another topic: this process may not know yet that the topic was recreated.
@@ -229,6 +240,11 @@ def read_topic_id(files: Files, path: str) -> str:
         return parse_topic_id(files.read_file(f"{path}/{names.PARTITION_METADATA}"))
     except FileNotFoundError:
         return NO_TOPIC_ID
+
+
+def topic_metadata(topic_id: str) -> bytes:
+    """Return the bytes of a partition's metadata file."""
+    return f"version: 0\ntopic_id: {topic_id}".encode("ascii")
 
 
 def parse_topic_id(metadata: bytes) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import crash.transaction_workloads  # registers its workloads  # noqa: F401
 from crash.archive_work import ArchiveRecorder
 from crash.explore import Tally, explore
 from crash.lake_work import explore_lake
 from crash.repair_work import DAMAGES, RepairRecorder
+from crash.restore_work import RestoreRecorder
 from crash.sim import Detail, Disk, SimFiles
 from crash.store_explore import explore_store
 from crash.store_workloads import STORE_WORKLOADS
@@ -55,23 +56,28 @@ def crash_states_of_a_repair(run: Run) -> None:
 
 @part(1, "Cut power at any operation of an archive run")
 def crash_states_of_an_archiving(run: Run) -> None:
-    recorder = ArchiveRecorder(SimFiles)
-    seen: set[bytes] = set()
     detail = BRIEF if run.is_short else Detail()
+    recorders = (
+        ArchiveRecorder(SimFiles),
+        ArchiveRecorder(SimFiles, include_active=True),
+        RestoreRecorder(SimFiles),
+    )
+    for recorder in recorders:
+        seen: set[bytes] = set()
 
-    def look(sim: SimFiles) -> None:
-        # During a run the archive is either the one before it or its own.
-        for label, disk in sim.crash_states(detail):
-            if (digest := disk.digest()) in seen:
-                continue
-            seen.add(digest)
-            run.case()
-            for violation in recorder.promise.violations(disk):
-                run.violation(f"{label}, {len(seen)}th state: {violation}")
+        def look(sim: SimFiles, recorder: Any = recorder, seen: set[bytes] = seen) -> None:
+            # During a run the archive is either the one before it or its own; a restored store is none or whole.
+            for label, disk in sim.crash_states(detail):
+                if (digest := disk.digest()) in seen:
+                    continue
+                seen.add(digest)
+                run.case()
+                for violation in recorder.promise.violations(disk):
+                    run.violation(f"{label}, {len(seen)}th state: {violation}")
 
-    recorder.sim.on_boundary = look if not run.is_short else every_nth(look, 20)
-    recorder.run()
-    run.note("the first run, a run that adds segments, and a run with nothing to add")
+        recorder.sim.on_boundary = look if not run.is_short else every_nth(look, 20)
+        recorder.run()
+    run.note("the first run, a run that adds segments, and a run with nothing to add; backups; a restore")
 
 
 @part(1, "Cut power at any operation of a copy to a lake")

@@ -1,25 +1,29 @@
-"""`seeklog archive`."""
+"""`seeklog archive` and `seeklog restore`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Any
-
 import click
 
-from seeklog.cli import completing, options
+from seeklog.cli import completing, options, storage_option
 from seeklog.cli.app import verb
-from seeklog.cli.opening import open_to_read
+from seeklog.cli.opening import open_to_copy
 from seeklog.cli.show import amounts
+from seeklog.cli.show.coverage import write_coverage
+from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.terminal import Terminal
-from seeklog.errors import UsageError
+from seeklog.topics.description import Restored
 
 
 @verb
-@options.directory
+@options.location
 @click.argument("target", metavar="TARGET", shell_complete=completing.directories)
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=completing.topics)
+@click.option(
+    "--all",
+    "include_active",
+    is_flag=True,
+    help="Make a backup: include active segments up to the recovery point, and the offsets of groups.",
+)
 @click.option(
     "--verify",
     type=click.Choice(["content", "size"]),
@@ -29,55 +33,87 @@ from seeklog.errors import UsageError
 )
 @click.option("--allow-gaps", is_flag=True, help="Continue if offsets were deleted before they were archived.")
 @click.option("--repair", is_flag=True, help="Copy files again that are missing in the archive.")
-@click.option(
-    "--storage-option",
-    "storage_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Option of fsspec for the URL, such as a key. Repeatable.",
-)
+@options.utc
+@options.rows
 def archive(
     terminal: Terminal,
     directory: str,
     target: str,
     topics: tuple[str, ...],
+    include_active: bool,
     verify: str,
     allow_gaps: bool,
     repair: bool,
-    storage_options: tuple[str, ...],
 ) -> None:
     """Copy the sealed segments of topics, by default of all topics, to a directory or a URL such as s3://bucket/path.
 
-    Later runs copy new segments only. Other processes may write the store meanwhile; active segments are not copied.
-    The archive keeps segments that retention deletes from the store, and is never overwritten. Read it like a store:
-    seeklog cat TARGET TOPIC.
+    Later runs copy new segments only. Other processes may write the store meanwhile; active segments are copied only
+    with --all. Shows how many records of each partition are not in the archive. The archive keeps segments that
+    retention deletes from the store, and is never overwritten. Read it like a store: seeklog cat TARGET TOPIC. Bring
+    it back with: seeklog restore TARGET DIR.
     """
-    parsed = _parse_storage_options(storage_options)
-    with open_to_read(directory) as store, terminal.progress("archiving", unit="bytes") as bar:
+    with open_to_copy(directory, target=target) as store, terminal.progress("archiving", unit="bytes") as bar:
         done = store.archive(
             target,
             topics=topics or None,
-            storage_options=parsed or None,
+            storage_options=storage_option.of_url(target),
             verify="size" if verify == "size" else "content",
             allow_gaps=allow_gaps,
             repair=repair,
+            include_active=include_active,
             progress=bar.reach,
         )
     terminal.say(
         f"copied {amounts.counted(done.copied_segments, 'segment')}, {amounts.size(done.copied_bytes)}, to "
         f"{done.location} in {amounts.span(bar.seconds)}; {done.kept_segments} were archived before"
     )
+    write_coverage(terminal, done)
 
 
-def _parse_storage_options(pairs: Iterable[str]) -> dict[str, Any]:
-    """Return the options for fsspec: text, except for true, false, and JSON in braces or brackets."""
-    found: dict[str, Any] = {}
-    for text in pairs:
-        name, value = options.parse_pair(text, option="--storage-option")
-        is_json = value in ("true", "false") or value[:1] in ("{", "[")
-        try:
-            found[name] = json.loads(value) if is_json else value
-        except ValueError:
-            # The value may be a secret.
-            raise UsageError(f"--storage-option {name}: a value in braces or brackets must be JSON") from None
-    return found
+@verb
+@click.argument("location", metavar="URL|DIR", shell_complete=completing.directories)
+@click.argument("target", metavar="DIR", shell_complete=completing.directories)
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@options.storage
+@options.dry_run
+def restore(terminal: Terminal, location: str, target: str, topics: tuple[str, ...], is_dry: bool) -> None:
+    """Restore an archive to a new store in DIR, which must be empty or not exist. By default, with all topics.
+
+    Topics keep their ids and settings, records their offsets, and groups their committed offsets; appends continue
+    after the restored records. Every byte is checked before DIR is a store. An interrupted restore is continued when
+    it is run again. --dry-run checks that every file of the archive is there.
+    """
+    from seeklog.store.restoring import restore as restore_to
+
+    with terminal.progress("restoring", unit="bytes") as bar:
+        done = restore_to(
+            location,
+            target,
+            topics=topics or None,
+            storage_options=storage_option.of(location),
+            dry_run=is_dry,
+            progress=bar.reach,
+        )
+    doing = "would restore" if is_dry else "restored"
+    took = "" if is_dry else f" in {amounts.span(bar.seconds)}"
+    (terminal.report if is_dry else terminal.say)(
+        f"{doing} {amounts.counted(len(done.topics), 'topic')}, {amounts.counted(done.partitions, 'partition')}, "
+        f"{amounts.counted(done.segments, 'segment')}, {amounts.counted(done.records, 'record')}, "
+        f"{amounts.size(done.bytes)}, to {neutral(done.directory)}{took}"
+    )
+    _report_lacks(terminal, done)
+
+
+def _report_lacks(terminal: Terminal, done: Restored) -> None:
+    for gap in done.gaps:
+        terminal.say(
+            f"{gap.topic}-{gap.partition} lacks offsets {gap.first_offset} to {gap.next_offset - 1}: they were deleted "
+            "before they were archived"
+        )
+    for moved in done.moved_offsets:
+        terminal.say(
+            f"group {neutral(moved.group)} continues in {moved.topic}-{moved.partition} at {moved.now}, not "
+            f"{moved.was}: the records between are not in the archive"
+        )
+    for app in done.torn_transactions:
+        terminal.say(f"the last transaction of {neutral(app)} is only partly in the archive; it is not appended again")

@@ -29,7 +29,7 @@ Count = Callable[[int], object]
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.option(
     "--output", "-o", "path", required=True, metavar="FILE", help="Output file; its ending chooses the format."

@@ -42,7 +42,7 @@ CHANGED = (*PARTITION, count_column("old"), count_column("new"), *_END_AND_LAG)
 
 
 @verb
-@options.directory
+@options.location
 @options.optional_group
 @click.option("--delete", "deletes", is_flag=True, help="Delete the group and its committed offsets.")
 @options.consent
@@ -119,7 +119,7 @@ def _describe_idle(store: Store, group: str) -> GroupDescription:
 
 
 @verb
-@options.directory
+@options.location
 @options.optional_group
 @options.rows
 def lag(terminal: Terminal, directory: str, group: str | None) -> None:

@@ -17,7 +17,7 @@ from seeklog.log.check import Severity, take_portrait
 
 
 @verb
-@options.directory
+@options.location
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from seeklog.cli import completing, options
+from seeklog.cli import completing, options, storage_option
 from seeklog.cli.app import verb
-from seeklog.cli.opening import open_to_read
+from seeklog.cli.opening import open_to_copy
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
@@ -18,7 +18,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 
 @verb
 @click.argument("job", metavar="JOB", type=click.Choice(JOBS))
-@options.directory
+@options.location
 @click.option(
     "--topic",
     "-t",
@@ -53,6 +53,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
     help="import: create the topic with this many partitions.",
 )
 @click.option("--id", "import_id", help="import: a name for this import; repeated runs append it once.")
+@click.option("--all", "include_active", is_flag=True, help="archive: include active segments and offsets of groups.")
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do not ask for confirmation.")
 @options.rows
 def pipeline(
@@ -61,6 +62,7 @@ def pipeline(
     directory: str,
     topics: tuple[str, ...],
     output: str | None,
+    include_active: bool,
     is_agreed: bool,
     **imported: Any,
 ) -> int | None:
@@ -71,7 +73,7 @@ def pipeline(
     reindex    rebuild wrong indexes
     compact    keep the latest record of each key; asks first
     stats      sizes, compression, throughput, key skew, disorder
-    archive    copy sealed segments to -o TARGET
+    archive    copy sealed segments to -o TARGET, or with --all a backup
     to-lake    copy sealed segments to Parquet files in -o TARGET
     import     append the rows of --from to a topic
     payments   the example pipeline; writes tables and plots to -o TARGET
@@ -83,6 +85,11 @@ def pipeline(
 
     if (output is None) == (job in _WITH_OUTPUT):
         raise UsageError(f"{job} needs -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o")
+    if include_active and job != "archive":
+        raise UsageError(f"{job} takes no --all")
+    storage_options = storage_option.of(directory, output or "")
+    if storage_options is not None and job not in ("verify", "archive"):
+        raise UsageError(f"{job} takes no --storage-option")
     if job == "import":
         if imported["location"] is None or len(topics) != 1:
             raise UsageError("import needs --from PATH and one --topic")
@@ -94,7 +101,7 @@ def pipeline(
         raise UsageError("payments takes one --topic")
     # Checked before the JVM starts, which takes seconds.
     chosen = list(topics) or (["payments"] if job == "payments" else None)
-    with open_to_read(directory) as store:
+    with open_to_copy(directory, target=output or "") as store:
         for topic in chosen or ():
             store.topic(topic)  # raises TopicNotFound
     if job == "compact":
@@ -102,5 +109,16 @@ def pipeline(
         terminal.confirm(f"Remove all but the latest record of each key in {compacted}?", is_agreed=is_agreed)
     if job == "payments":
         return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
-    spark_jobs.run(job, terminal, directory, chosen, output=output)
+    if job == "archive":
+        spark_jobs.archive(
+            terminal,
+            directory,
+            str(output),
+            topics=chosen,
+            storage_options=storage_options,
+            include_active=include_active,
+        )
+        return None
+    more = {} if storage_options is None else {"storage_options": storage_options}
+    spark_jobs.run(job, terminal, directory, chosen, output=output, **more)
     return None

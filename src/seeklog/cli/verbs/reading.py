@@ -121,7 +121,7 @@ record_verb = functools.partial(verb, kind=RecordVerb)
 
 
 @record_verb
-@options.directory
+@options.location
 @options.topic
 @selection.ranges
 @click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="At most N records.")
@@ -171,7 +171,7 @@ LAST = 10
 
 
 @record_verb
-@options.directory
+@options.location
 @options.topic
 @follow
 @click.option(
@@ -335,7 +335,7 @@ FOUND = (
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.argument("text", metavar="POINT")
 @options.partitions
@@ -390,7 +390,7 @@ def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
 
 
 @record_verb
-@options.directory
+@options.location
 @options.topic
 @click.argument("key", metavar="KEY")
 @click.option("--base64", "is_base64", is_flag=True, help="KEY is base64, for binary keys.")

@@ -17,7 +17,7 @@ from seeklog.log.check import Severity
 
 
 @verb
-@options.directory
+@options.location
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @click.option(
     "--output",

@@ -16,7 +16,7 @@ from seeklog.errors import TopicNotFound, UsageError
 
 
 @verb
-@options.directory
+@options.location
 @click.argument("query", metavar="QUERY")
 @click.option(
     "--topic",

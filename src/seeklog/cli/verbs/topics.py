@@ -31,7 +31,7 @@ LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
 
 
 @verb
-@options.directory
+@options.location
 @click.option(
     "--all", "-a", "internal", is_flag=True, help="Include Kafka's internal topics, such as __consumer_offsets."
 )
@@ -157,7 +157,7 @@ SETTINGS = (Column("word", "setting"), Column("value"), Column("from"))
 
 
 @verb
-@options.directory
+@options.location
 @options.topic
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting of this topic.")
 @click.option("--unset", "unset", multiple=True, metavar="NAME", help="Reset a setting to its default.")

@@ -44,6 +44,7 @@ _COLORS = {"error": "31", "warning": "33", "note": "2"}
 
 @verb
 @click.argument("directory", metavar="DIR|PARTITION|FILE…", nargs=-1, required=True)
+@options.storage
 @click.option("--deep", is_flag=True, help="Also decode every record and every producer snapshot.")
 @options.rows
 def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool) -> int | None:

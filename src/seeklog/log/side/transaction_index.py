@@ -55,6 +55,13 @@ def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
     return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
 
 
+def aborted_below(data: bytes, *, end: int) -> bytes:
+    """Return the bytes of a `.txnindex` without the entries of markers at or after the offset `end`."""
+    whole = data[: len(data) - len(data) % ENTRY.size]
+    entries = [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(whole)]
+    return encode_aborted(entry for entry in entries if entry.last_offset < end)
+
+
 def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
     """Remove the entries of markers that were cut from a segment's `.txnindex`. The caller syncs the directory.
 
@@ -65,9 +72,7 @@ def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
     data = read_if_exists(shared.files, path)
     if data is None:
         return
-    whole = data[: len(data) - len(data) % ENTRY.size]
-    entries = [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(whole)]
-    kept = encode_aborted(entry for entry in entries if entry.last_offset < end)
+    kept = aborted_below(data, end=end)
     if not kept:
         shared.files.remove(path)
     elif kept != data:

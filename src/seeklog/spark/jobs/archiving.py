@@ -1,4 +1,4 @@
-"""`archive`: copies the sealed segments of a store to a directory or a bucket in Spark tasks.
+"""`archive`: copies the segments of a store to a directory or a bucket in Spark tasks.
 
 A task copies segment files and reads them back. The driver plans the copies, and writes the manifest after the last
 one. The guarantees of `Store.archive` hold here too.
@@ -46,18 +46,20 @@ def archive(
     verify: Verify = "content",
     allow_gaps: bool = False,
     repair: bool = False,
+    include_active: bool = False,
     progress: bool = True,
 ) -> Archived:
     """Copy the sealed segments of a store's topics to a directory or a URL in Spark tasks, as `Store.archive` does.
 
-    `storage_options` apply to the target. Driver and executors must see the source under the same path.
+    With `include_active`, the other segments are copied up to the recovery point, too. `storage_options` apply to the
+    target. Driver and executors must see the source under the same path.
     """
-    to = _Target(os.fsdecode(target), storage_options or {}, Rules(verify, allow_gaps, repair))
+    to = _Target(os.fsdecode(target), storage_options or {}, Rules(verify, allow_gaps, repair, include_active))
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
         copy_all = partial(_copied, spark, origin_of(store), to, source, is_shown=progress)
-        return archive_to(archive_source(store, topics), depot, to.rules, copy_all)
+        return archive_to(archive_source(store, topics, include_active=include_active), depot, to.rules, copy_all)
 
 
 def _copied(
