@@ -1,6 +1,7 @@
 """The mapping between seeklog's topic settings and a broker's.
 
-Only settings that differ from Kafka's defaults are written: a broker has its own defaults for the others.
+Only settings that differ from Kafka's defaults or whose defaults differ are written: a broker has its own defaults for
+the others.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from seeklog.errors import InvalidConfig
 
 # Since 4.0 a broker refuses a smaller value, and with it the whole topic.
 MIN_SEGMENT_BYTES: Final = 1 << 20
-# Kafka's defaults of the settings that both have by the same name. seeklog has the same defaults, but they are repeated
-# here: a change of seeklog's defaults must not change what a broker gets.
+# Kafka's defaults, since 4.0, of the settings that both have by the same name.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "index.interval.bytes": "4096",
     "max.compaction.lag.ms": str(INT64_MAX),
     "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(INT64_MAX),
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
@@ -31,6 +33,8 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "segment.index.bytes": "10485760",
     "segment.ms": "604800000",
 }
+# A broker is told their values even if these are its defaults, so that its metadata shows what was meant.
+_OTHER_DEFAULTS: Final = ("message.timestamp.after.max.ms", "retention.ms")
 # Settings that a broker does not have.
 _OURS: Final = ("index_interval_records", "key_index", "max_decompressed_bytes", "producer_id_expiration_ms")
 OFFSETS_TOPIC: Final[Mapping[str, str]] = {
@@ -58,7 +62,7 @@ def to_kafka(config: LogConfig) -> KafkaSettings:
         if setting == "segment.bytes" and int(value) < MIN_SEGMENT_BYTES:
             found.notes[setting] = f"raised from {value}, the minimum of a broker"
             value = str(MIN_SEGMENT_BYTES)
-        if value != default:
+        if value != default or setting in _OTHER_DEFAULTS:
             found.values[setting] = value
     if config.compression_type != "none":
         # "none" means that seeklog does not compress. A broker's "uncompressed" would decompress producers' batches.

@@ -75,6 +75,7 @@ class Partition:
         "log_end_offset",
         "log_start_offset",
         "makes_key_indexes",
+        "owner_of",
         "producers",
         "promises",
         "publisher",
@@ -117,6 +118,7 @@ class Partition:
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
+        self.owner_of = host.owner_of if host is not None else lambda setting: "the log"
         self.publisher = Publisher(files, directory, follows_write=self.follows_write)
         self.keys = KeyLookup(config, writer=self)
         # In a store, the thread that syncs serves other logs, too; another thread builds the key indexes.

@@ -196,6 +196,11 @@ class Topics:
         """Return the configuration of a topic's partitions: its own settings over the store's."""
         return self._defaults.with_settings(topic.config)
 
+    def owner_of(self, name: str, setting: str) -> str:
+        """Return who sets a setting of a topic, for messages: the topic itself, or the store's default."""
+        topic = self._existing.get(name)
+        return f"topic {name}" if topic is not None and setting in topic.config else "the store's default"
+
     def _nearest(self, name: str) -> str:
         import difflib  # only for an error message: it would add 5 ms to every import
 
