@@ -164,6 +164,12 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
         (["--csv"], b'value\n"a\n', "line 2: unexpected end of data", 0),
         (["--csv"], b"value,timestamp\n1,noon\n", "line 2: the timestamp 'noon' is not a time", 0),
         (
+            ["--json"],
+            b'{"value": "1"}\n{"value": "2", "timestamp": 1800000000}',  # within ten years of the clock until 2037
+            "line 2: topic 'refunds': the record has timestamp_ms 1800000000, which is 1970-01-21T20:00:00Z in milli",
+            1,
+        ),
+        (
             ["--json", "--keep-partition"],
             b'{"value": "1", "partition": 0}\n{"value": "2", "partition": 9}',
             "line 2: topic 'refunds' has no partition 9",

@@ -160,8 +160,9 @@ def test_missing_topics_are_named_with_command_to_create_them(root: Path, tmp_pa
     create = "bin/kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --create"
     unlimited = " --config ".join(f"{setting}={value}" for setting, value in UNLIMITED.items())
     settings = " --config ".join((unlimited, "segment.bytes=1048576", "compression.type=gzip", "flush.ms=1000"))
+    compact = f"cleanup.policy=compact --config {unlimited}"
     assert plan.create_commands() == [
-        f"{create} --topic customers --partitions 1 --replication-factor 1 --config cleanup.policy=compact --config {unlimited}",
+        f"{create} --topic customers --partitions 1 --replication-factor 1 --config {compact}",
         f"{create} --topic payments --partitions 2 --replication-factor 1 --config {settings}",
     ]
     with pytest.raises(HandoverRefused, match="no topic 'customers', and 1 more are missing"):

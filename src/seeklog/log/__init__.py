@@ -21,6 +21,7 @@ from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
+from seeklog.log.timestamps import TimestampRule
 from seeklog.log.transaction import Part, Transaction, end_transaction, last_parts, read_transaction, write_transaction
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
@@ -50,6 +51,7 @@ __all__ = [
     "Shared",
     "StagedFile",
     "Stager",
+    "TimestampRule",
     "Transaction",
     "View",
     "append_part",

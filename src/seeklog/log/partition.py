@@ -379,7 +379,15 @@ class Partition:
             segment = self.unsealed.active
             offset = self.log_end_offset
             batch = encode_one(
-                value, key, headers, timestamp_ms, self._now_ms(), offset, self.leader_epoch, encoder.attributes
+                value,
+                key,
+                headers,
+                timestamp_ms,
+                self._now_ms(),
+                offset,
+                self.leader_epoch,
+                encoder.attributes,
+                encoder.timestamps,
             )
             if segment.state.must_roll_before(batch) or len(batch) > encoder.max_batch_bytes or offset == INT64_MAX:
                 segment = self._segment_for(batch, offset + 1)
