@@ -12,9 +12,9 @@ from seeklog.errors import HandoverRefused, LogLocked
 from seeklog.files import OsFiles
 from seeklog.handover.back import BackPlan, plan_back, take_back
 from seeklog.handover.in_place import Broker, hand_over_in_place, plan_in_place
-from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import LocalStore
 from seeklog.topics.catalog import new_topic_id
+from seeklog.topics.kraft.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from store.workbench import open_store
 
 BROKER = Broker()

@@ -13,19 +13,19 @@ from log.workbench import FakeClock
 from seeklog import LogConfig, names
 from seeklog.errors import HandoverRefused, LogLocked, NotALog, UsageError
 from seeklog.files import OsFiles
-from seeklog.handover.cluster import read_meta_properties
 from seeklog.handover.in_place import (
     LATEST_VERSION,
     Broker,
     hand_over_in_place,
     plan_in_place,
 )
-from seeklog.handover.metadata import ConfigRecord, FeatureLevel, PartitionRecord, TopicRecord
 from seeklog.handover.plan import LocalStore
 from seeklog.handover.properties import Listener, server_properties
-from seeklog.handover.settings import from_kafka, to_kafka
-from seeklog.handover.snapshot import decode_snapshot, feature_records
 from seeklog.log.side.root_offsets import RootOffsets
+from seeklog.topics.kraft.cluster import read_meta_properties
+from seeklog.topics.kraft.metadata import ConfigRecord, FeatureLevel, PartitionRecord, TopicRecord
+from seeklog.topics.kraft.settings import from_kafka, to_kafka
+from seeklog.topics.kraft.snapshot import decode_snapshot, feature_records
 from store.workbench import open_store
 
 BROKER = Broker()

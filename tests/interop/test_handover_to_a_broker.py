@@ -23,10 +23,10 @@ from interop.kafka_jars import VERSIONS, Jars, jars_or_skip
 from interop.real_broker import RealBroker
 from seeklog.cli.app import run
 from seeklog.files import OsFiles
-from seeklog.handover.cluster import read_cluster
 from seeklog.handover.into import Target, plan_into
 from seeklog.handover.plan import LocalStore
 from seeklog.log.side.epochs import LeaderEpochs
+from seeklog.topics.kraft.cluster import read_cluster
 
 TIMEOUT_S: Final = 30.0
 # Of `trimmed`: inside a segment, so that only the checkpoint has the log start offset.

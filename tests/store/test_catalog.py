@@ -13,6 +13,7 @@ from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
 from seeklog.record.crc import crc32c
 from seeklog.topics.catalog import Catalog, CatalogFile, Topic, decode_catalog, encode_catalog, new_topic_id
+from seeklog.topics.layout import ADOPTED_CONFIG
 from store.workbench import append, open_store, read, snapshot
 
 ID = "5JdNGzCmQmupZbKTTsDZjQ"
@@ -238,7 +239,7 @@ def test_without_catalog_topics_are_found_by_their_directories(root: Path) -> No
         found = store.describe_topic("payments")
         assert found.topic_id == topic_id
         # The configuration is lost, so records are not deleted by age.
-        assert dict(found.configured) == {"retention.ms": -1}
+        assert dict(found.configured) == ADOPTED_CONFIG
         assert read(store, "payments") == [b"0", b"1"]
 
 

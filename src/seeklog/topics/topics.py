@@ -46,6 +46,7 @@ from seeklog.topics.catalog import (
     new_topic_id,
     write_catalog,
 )
+from seeklog.topics.cluster_settings import ClusterSettings
 
 logger = logging.getLogger("seeklog")
 
@@ -69,6 +70,7 @@ class Topics:
         self._changes = threading.RLock()
         self._lock = threading.Lock()
         self._file = CatalogFile(files, root)
+        self._cluster_settings = ClusterSettings(files, root, defaults=defaults)
         self._bytes: bytes | None = None
         self._next_check = 0.0
         self.is_brokers = False
@@ -122,13 +124,12 @@ class Topics:
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
             self.is_brokers = names.META_PROPERTIES in kinds
-            if self.is_brokers:
-                catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
-            found = layout.find_topics(self._files, self.root, kinds, known=catalog)
+            followed = layout.follow_broker(self._files, self.root, kinds, catalog) if self.is_brokers else catalog
+            found = layout.find_topics(self._files, self.root, kinds, known=followed)
             if found and self._file.read() != data:
                 # A topic that is being created is in the catalog before its first directory: it is not a broker's.
                 return self._read_disk()
-            catalog |= found
+            catalog = self._cluster_settings.apply(followed | found, before=catalog, kinds=kinds)
         return catalog, data
 
     def _is_check_due(self) -> bool:
@@ -255,23 +256,25 @@ class Topics:
     def _settle(self) -> None:
         """Adopt the directories that a broker left, and remove those of deleted topics."""
         self._remove_discarded()
-        with contextlib.suppress(FileNotFoundError):
-            # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
-            self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
-            self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
         catalog = self._catalog
         if names.META_PROPERTIES in kinds:
             catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
-            for before in self._catalog.values():
-                if before != (now := catalog.get(before.name)):
-                    logger.warning("%s: %s", self.root, _describe_change(before, now))
         found = layout.find_topics(self._files, self.root, kinds, known=catalog)
         if found:
             logger.info("%s: found topics that are not in the catalog: %s", self.root, ", ".join(sorted(found)))
-        if found or catalog != self._catalog or self._bytes is None:
-            self._write(catalog | found)
+        catalog = self._cluster_settings.apply(catalog | found, before=self._catalog, kinds=kinds)
+        for before in self._catalog.values():
+            if before != (now := catalog.get(before.name)):
+                logger.warning("%s: %s", self.root, _describe_change(before, now))
+        if catalog != self._catalog or self._bytes is None:
+            self._write(catalog)
             sync_ancestors(self._files, self.root)
+        # The catalog comes first: this file shows that the cluster's settings may have changed.
+        with contextlib.suppress(FileNotFoundError):
+            # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
+            self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
+            self._files.sync_directory(self.root)
 
     def _finish_changes(self) -> None:
         """Undo or finish the changes that a crash or an error interrupted."""
@@ -468,7 +471,13 @@ def _describe_change(before: Topic, now: Topic | None) -> str:
         return f"a broker has deleted topic {before.name!r}; its configuration was {dict(before.config)}"
     if now.topic_id != before.topic_id:
         return f"a broker has recreated topic {before.name!r}; its configuration was {dict(before.config)}"
-    return f"a broker has added partitions to topic {before.name!r}: it has {now.partition_count}"
+    told = []
+    if now.partitions != before.partitions:
+        told.append(f"a broker has added partitions to topic {before.name!r}: it has {now.partition_count}")
+    if now.config != before.config:
+        taken = {setting: value for setting, value in now.config.items() if before.config.get(setting) != value}
+        told.append(f"topic {before.name!r} has taken {taken} from its cluster; its configuration was {before.config}")
+    return "; ".join(told)
 
 
 def _check_count(partitions: int) -> None:
