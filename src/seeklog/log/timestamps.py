@@ -42,7 +42,7 @@ class TimestampRule:
         now_s = clock.now_ms() // 1000
         self._first_s, self._last_s = now_s - TEN_YEARS_S, now_s + TEN_YEARS_S
         if self._first_s <= 0:
-            # A clock that was never set: seconds could not be told from milliseconds.
+            # A clock that was never set: seconds and milliseconds look alike.
             self._first_s, self._last_s = 0, NO_TIMESTAMP
         has_limits = min(self._before_max_ms, self._after_max_ms) < INT64_MAX
         is_given = config.message_timestamp_type == "CreateTime"
