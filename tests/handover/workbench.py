@@ -26,7 +26,7 @@ TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
     "empty": (1, {"flush": "batch"}),
 }
 UNLIMITED: Final = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
-"""What a broker is told of every topic whose retention and timestamps nobody limited: its own defaults limit both."""
+"""What a broker gets for every topic whose retention and timestamps nobody limited: its own defaults limit both."""
 DIRECTORY_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"
 CLUSTER_ID: Final = "aW50ZXJvcC1jbHVzdGVyMQ"
 

@@ -1,4 +1,4 @@
-"""Nothing is deleted unasked: records stay in topics that nobody gave a retention, whoever opens their store."""
+"""Nothing is deleted unasked: records stay in topics that nobody gave a retention, in any process that opens them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "segment.index.bytes": "10485760",
     "segment.ms": "604800000",
 }
-# A broker is told their values even if these are its defaults, so that its metadata shows what was meant.
+# A broker gets their values even if these are its defaults, so that its metadata shows what was meant.
 _OTHER_DEFAULTS: Final = ("message.timestamp.after.max.ms", "retention.ms")
 # Settings that a broker does not have.
 _OURS: Final = ("index_interval_records", "key_index", "max_decompressed_bytes", "producer_id_expiration_ms")
