@@ -99,6 +99,7 @@ def test_found_topic_is_retained_as_its_cluster_says(data: Path, caplog: pytest.
     assert f"retention.ms={DAY_MS} of topic orders" in caplog.text
 
 
+@pytest.mark.id("unknown-settings-delete-nothing")
 def test_found_topic_of_unknown_settings_keeps_everything(data: Path) -> None:
     """No default of a process deletes its records either."""
     make_cluster(data, {"orders": (ID, 1)})
@@ -162,6 +163,7 @@ def test_reader_beside_broker_reads_metadata_once(data: Path, monkeypatch: pytes
 # ---------------------------------------------------------------- topics that are in the catalog
 
 
+@pytest.mark.id("cluster-settings-are-taken")
 def test_settings_changed_in_cluster_are_taken_after_broker_stopped(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -279,3 +279,30 @@ def test_record_that_grows_too_old_in_the_buffer_fails_alone(tmp_path: Path, ide
         producer.send("events", b"next")
         producer.close()
         assert len(read(store, "events")) == 3
+
+
+def test_retry_refused_for_its_age_stores_no_record_twice(tmp_path: Path) -> None:
+    """The first attempt writes the batch and fails to sync it. Before the second, a record becomes too old."""
+    clock = TickingClock()
+
+    class StumblingFiles(GatedFiles):
+        def sync(self, handle: int) -> None:
+            try:
+                super().sync(handle)
+            except OSError:
+                self.sync_errors.clear()
+                clock.jump_to(START_MS + 1)
+                raise
+
+    files = StumblingFiles()
+    with open_store(tmp_path / "store", clock=clock, files=files) as store:
+        config = {"flush": "batch", "message.timestamp.before.max.ms": 1000}
+        store.create_topic("events", partitions=1, config=config)
+        producer = store.producer(linger_ms=NEVER_MS, idempotence=True)
+        futures = [producer.send("events", b"%d" % age, timestamp_ms=START_MS - age) for age in (1000, 0)]
+        files.sync_errors["/events-0/"] = errno.EIO
+
+        flush_expecting(producer, LogFailed)
+
+        assert all(isinstance(future.exception(PATIENCE_S), LogFailed) for future in futures)
+        assert read(store, "events") == [b"1000", b"0"]

@@ -34,6 +34,7 @@ def fill_with_2020(store: Store, topic: str, count: int = 1000) -> list[bytes]:
     return values
 
 
+@pytest.mark.id("nothing-deleted-unasked")
 def test_old_records_of_unconfigured_topic_outlive_maintenance(root: Path) -> None:
     clock = TickingClock()
     with open_plain(root, clock=clock) as store:
@@ -47,6 +48,7 @@ def test_old_records_of_unconfigured_topic_outlive_maintenance(root: Path) -> No
         assert not store.log("payments", 0).plan_retention().segment_count
 
 
+@pytest.mark.id("reader-deletes-nothing")
 def test_process_that_only_reads_deletes_nothing(root: Path) -> None:
     clock = TickingClock()
     with open_plain(root, clock=clock) as store:
@@ -73,6 +75,7 @@ def test_reader_obeys_retention_that_topic_was_given(root: Path) -> None:
         assert read(reader, "payments") == []
 
 
+@pytest.mark.id("deletion-names-its-setting")
 @pytest.mark.parametrize(
     ("own", "default", "cause"),
     [
@@ -111,6 +114,7 @@ def test_catalog_of_release_stores_only_settings_that_were_given(version: str, t
     assert not any("retention.ms" in config for config in configs.values())
 
 
+@pytest.mark.id("release-keeps-everything")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_topics_of_release_keep_everything_a_century_later(version: str, tmp_path: Path) -> None:
     unpack(version, tmp_path)

@@ -120,6 +120,12 @@ class _NumberedDestination:
             except LogFailed:
                 if attempt == ATTEMPTS - 1:
                     raise
+            except InvalidRecord as error:
+                # A record may have become too old since the last attempt, which may have written the batch. Its records
+                # must not be appended in other batches.
+                raise (
+                    error if attempt == 0 else LogFailed(f"{self._partition}: a retry was refused: {error}")
+                ) from error
         return offsets
 
     def _sequence_in(self, log: Log) -> ProducerSequence:
