@@ -33,7 +33,7 @@ HOUR_MS = 3600 * 1000
 PAYMENT_COUNT = 1_000_000
 MORNING_END, NOON_END = 100_000, 550_000  # appended one by one up to the first, in thousands up to the second
 # Small segments, so that a short tour rolls several.
-CONFIG = LogConfig(segment_bytes=16 << 20, retention_ms=-1)
+CONFIG = LogConfig(segment_bytes=16 << 20)
 # Spawned processes do not inherit the open log.
 SPAWN = multiprocessing.get_context("spawn")
 

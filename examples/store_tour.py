@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import seeklog
-from seeklog import LogConfig
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -29,8 +28,6 @@ MERCHANT_COUNT = 40
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
 NOON_MS = MORNING_MS + 12 * 3600 * 1000
 STEP_MS = 24 * 3600 * 1000 // PAYMENT_COUNT
-# The payments are from a fixed day in the past, so retention must not delete them.
-CONFIG = LogConfig(retention_ms=-1)
 # Spawned processes do not inherit the open store.
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE_S = 60
@@ -39,7 +36,7 @@ PATIENCE_S = 60
 def main() -> None:
     logging.basicConfig(stream=sys.stdout, format="  (logged by %(name)s: %(message)s)")
     shutil.rmtree(DATA, ignore_errors=True)
-    with seeklog.open(DATA, config=CONFIG) as store:
+    with seeklog.open(DATA) as store:
         create_a_topic(store)
         share_the_topic(store)
         reset_offsets_to_noon(store)
@@ -148,7 +145,7 @@ def start_consumer() -> Worker:
 def consume_for_ever(parent: Connection) -> None:
     seen = 0
     with (
-        seeklog.open(DATA, config=CONFIG) as store,
+        seeklog.open(DATA) as store,
         store.consumer([TOPIC], group=GROUP, auto_offset_reset="earliest", auto_commit_interval_ms=100) as consumer,
     ):
         while True:

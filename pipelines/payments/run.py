@@ -70,8 +70,7 @@ def create_topics(store: str | Path, topics: Topics) -> None:
         opened.describe_topic(topics.payments)  # refuse a wrong store before creating anything in it
     with seeklog.open(store) as opened:
         for name in {topics.dead_letters, topics.alerts}.difference(opened.topics()):
-            # Records have the timestamps of payments, which may be old: never delete them by age.
-            opened.create_topic(name, partitions=1, config={"retention.ms": -1})
+            opened.create_topic(name, partitions=1)
 
 
 def pipeline_session(spark: SparkSession) -> SparkSession:

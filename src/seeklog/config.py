@@ -45,6 +45,8 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "delete_retention_ms": (0, INT64_MAX),
     "min_compaction_lag_ms": (0, INT64_MAX),
     "max_compaction_lag_ms": (1, INT64_MAX),
+    "message_timestamp_after_max_ms": (0, INT64_MAX),
+    "message_timestamp_before_max_ms": (0, INT64_MAX),
     "retention_ms": (-1, INT64_MAX),
     "retention_bytes": (-1, INT64_MAX),
     "max_message_bytes": (62, INT32_MAX),
@@ -80,8 +82,8 @@ class LogConfig:
     """A record younger than this is not compacted."""
     max_compaction_lag_ms: int = INT64_MAX
     """A record older than this is compacted even if the log is below `min_cleanable_dirty_ratio`."""
-    retention_ms: int = 7 * 24 * 3600 * 1000
-    """`retain` deletes segments whose newest record is older than this; -1: never."""
+    retention_ms: int = -1
+    """`retain` deletes segments whose newest record is older than this; -1, unlike Kafka's default: never."""
     retention_bytes: int = -1
     """`retain` deletes the oldest segments while the log is larger than this; -1: never."""
     max_message_bytes: int = 1_048_588
@@ -92,6 +94,11 @@ class LogConfig:
     """The codec of the batches that this log encodes."""
     message_timestamp_type: TimestampType = "CreateTime"
     """Where timestamps come from: "CreateTime", the caller; "LogAppendTime", the log's clock at append."""
+    message_timestamp_before_max_ms: int = INT64_MAX
+    """With "CreateTime", a record whose timestamp is further in the past than this is refused."""
+    message_timestamp_after_max_ms: int = INT64_MAX
+    """With "CreateTime", a record whose timestamp is further in the future than this is refused. Kafka's default is an
+    hour."""
     flush: Flush = "interval"
     """When appended records are synced: "os" by the operating system, "interval" every `flush_interval_ms`,
     "batch" before each append returns."""

@@ -198,6 +198,12 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
         (["--json", "--value-column", "a"], b'{"a": 1}\n{"b": 1}', "line 2: there is no field 'a'; fields: b", 1),
         ([], b"text\n" * 9_000 + b"a\0b\n", "line 9,001: a NUL byte, so this is not text; to append the bytes", 9_000),
         (
+            ["--json"],
+            b'{"value": "1"}\n{"value": "2", "timestamp": 1800000000}',  # within ten years of the clock until 2037
+            "line 2: topic 'refunds': the record has timestamp_ms 1800000000, which is 1970-01-21T20:00:00Z in milli",
+            1,
+        ),
+        (
             ["--json", "--keep-partition"],
             b'{"value": "1", "partition": 0}\n{"value": "2", "partition": 9}',
             "line 2: topic 'refunds' has no partition 9",

@@ -30,12 +30,12 @@ def test_settings_are_set_and_reset(run: Run, store: Path) -> None:
     ran = run("config", store, "orders", "--set", "retention_ms=5", "--set", "segment.bytes=1000")
     assert (ran.code, ran.out) == (0, b"")
     assert ran.err.splitlines() == [
-        "orders: retention.ms is 5 (topic), was 604800000 (default)",
+        "orders: retention.ms is 5 (topic), was -1 (default)",
         "orders: segment.bytes is 1000 (topic), was 1073741824 (default)",
     ]
 
     ran = run("config", store, "orders", "--unset", "retention.ms")
-    assert ran.err == "orders: retention.ms is 604800000 (default), was 5 (topic)\n"
+    assert ran.err == "orders: retention.ms is -1 (default), was 5 (topic)\n"
     assert configured(store) == {"segment.bytes": 1000}
 
 

@@ -53,6 +53,7 @@ def test_expired_segments_are_shown_and_deleted(run: Run, many: Path) -> None:
         ("orders", 0, 0, 20),
         ("orders", 1, 0, 20),
     ]
+    assert [row["causes"] for row in rows(dry.text)] == [["retention.ms=3600000"]] * 2
     shown = size(many)
 
     ran = run("retain", many, "--yes")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from handover.workbench import as_broker_left_it, fill, lead, rows_in, state_of, write_metadata, write_root
+from handover.workbench import UNLIMITED, as_broker_left_it, fill, lead, rows_in, state_of, write_metadata, write_root
 from seeklog import names
 from seeklog.errors import HandoverRefused, LogLocked
 from seeklog.files import OsFiles
 from seeklog.handover.back import BackPlan, plan_back, take_back
 from seeklog.handover.in_place import Broker, hand_over_in_place, plan_in_place
-from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import LocalStore
 from seeklog.topics.catalog import new_topic_id
+from seeklog.topics.kraft.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from store.workbench import open_store
 
 BROKER = Broker()
@@ -189,14 +189,15 @@ def test_settings_of_cluster_replace_those_of_catalog(root: Path) -> None:
         {
             # The settings that were handed over, except for retention.ms, and one that seeklog does not have.
             "payments": {
+                **UNLIMITED,
                 "retention.ms": "5000",
                 "segment.bytes": "1048576",
                 "compression.type": "gzip",
                 "flush.ms": "1000",
                 "min.insync.replicas": "1",
             },
-            "customers": {"retention.bytes": "77"},
-            "empty": {"flush.messages": "1"},
+            "customers": {**UNLIMITED, "retention.bytes": "77"},
+            "empty": {**UNLIMITED, "flush.messages": "1"},
         },
     )
 

@@ -8,24 +8,24 @@ import pytest
 
 import seeklog
 from crash.sim import Detail, Disk, SimFiles
-from handover.workbench import fill, rows_in, state_of
+from handover.workbench import UNLIMITED, fill, rows_in, state_of
 from log.workbench import FakeClock
 from seeklog import LogConfig, names
 from seeklog.errors import HandoverRefused, LogLocked, NotALog, UsageError
 from seeklog.files import OsFiles
-from seeklog.handover.cluster import read_meta_properties
 from seeklog.handover.in_place import (
     LATEST_VERSION,
     Broker,
     hand_over_in_place,
     plan_in_place,
 )
-from seeklog.handover.metadata import ConfigRecord, FeatureLevel, PartitionRecord, TopicRecord
 from seeklog.handover.plan import LocalStore
 from seeklog.handover.properties import Listener, server_properties
-from seeklog.handover.settings import from_kafka, to_kafka
-from seeklog.handover.snapshot import decode_snapshot, feature_records
 from seeklog.log.side.root_offsets import RootOffsets
+from seeklog.topics.kraft.cluster import read_meta_properties
+from seeklog.topics.kraft.metadata import ConfigRecord, FeatureLevel, PartitionRecord, TopicRecord
+from seeklog.topics.kraft.settings import from_kafka, to_kafka
+from seeklog.topics.kraft.snapshot import decode_snapshot, feature_records
 from store.workbench import open_store
 
 BROKER = Broker()
@@ -79,13 +79,13 @@ def test_every_setting_that_differs_from_kafka_default_is_handed_over(root: Path
             settings.setdefault(record.resource_name, {})[record.name] = record.value
     assert settings == {
         "payments": {
-            "retention.ms": "-1",
+            **UNLIMITED,
             "segment.bytes": "1048576",
             "compression.type": "gzip",
             "flush.ms": "1000",
         },
-        "customers": {"cleanup.policy": "compact"},
-        "empty": {"flush.messages": "1"},
+        "customers": {"cleanup.policy": "compact", **UNLIMITED},
+        "empty": {"flush.messages": "1", **UNLIMITED},
         names.CONSUMER_OFFSETS: {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -337,6 +337,7 @@ def test_invalid_listener_is_refused(text: str) -> None:
         LogConfig(flush="batch", retention_bytes=1 << 40, message_timestamp_type="LogAppendTime"),
         LogConfig(cleanup_policy="compact,delete", min_compaction_lag_ms=5, max_compaction_lag_ms=9),
         LogConfig(compression_type="zstd", flush_interval_ms=77, segment_ms=1, segment_index_bytes=4096),
+        LogConfig(retention_ms=7 * 86_400_000, message_timestamp_after_max_ms=3_600_000),  # Kafka's defaults
         LogConfig(delete_retention_ms=0, index_interval_bytes=0, max_message_bytes=100, segment_bytes=2 << 20),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import seeklog
 from crash.faulty import FaultyFiles
 from crash.sim import Detail, Disk, SimFiles
-from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
+from handover.workbench import CLUSTER_ID, TOPICS, UNLIMITED, fill, make_cluster, rows_in, state_of
 from log.workbench import FakeClock
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
@@ -158,9 +158,11 @@ def test_missing_topics_are_named_with_command_to_create_them(root: Path, tmp_pa
     plan = plan_into(LocalStore(str(root)), Target(str(tmp_path / "data")))
 
     create = "bin/kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --create"
-    settings = " --config ".join(("retention.ms=-1", "segment.bytes=1048576", "compression.type=gzip", "flush.ms=1000"))
+    unlimited = " --config ".join(f"{setting}={value}" for setting, value in UNLIMITED.items())
+    settings = " --config ".join((unlimited, "segment.bytes=1048576", "compression.type=gzip", "flush.ms=1000"))
+    compact = f"cleanup.policy=compact --config {unlimited}"
     assert plan.create_commands() == [
-        f"{create} --topic customers --partitions 1 --replication-factor 1 --config cleanup.policy=compact",
+        f"{create} --topic customers --partitions 1 --replication-factor 1 --config {compact}",
         f"{create} --topic payments --partitions 2 --replication-factor 1 --config {settings}",
     ]
     with pytest.raises(HandoverRefused, match="no topic 'customers', and 1 more are missing"):

@@ -9,9 +9,16 @@ from typing import Any, Final
 import seeklog
 from seeklog import names
 from seeklog.files import Files, OsFiles
-from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written, encode_metadata
 from seeklog.record.batch import encode_batch
 from seeklog.record.record import Record
+from seeklog.topics.kraft.metadata import (
+    BROKER_RESOURCE,
+    ConfigRecord,
+    PartitionRecord,
+    TopicRecord,
+    Written,
+    encode_metadata,
+)
 from store.workbench import open_store
 
 TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
@@ -19,6 +26,8 @@ TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
     "customers": (1, {"cleanup.policy": "compact", "flush": "os"}),
     "empty": (1, {"flush": "batch"}),
 }
+UNLIMITED: Final = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+"""What a broker gets for every topic whose retention and timestamps nobody limited: its own defaults limit both."""
 DIRECTORY_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"
 CLUSTER_ID: Final = "aW50ZXJvcC1jbHVzdGVyMQ"
 
@@ -65,8 +74,12 @@ def make_cluster(
     replicas: tuple[int, ...] = (1,),
     leader_epoch: int = 2,
     config: Mapping[str, Mapping[str, str]] | None = None,
+    brokers: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """Write what a stopped broker leaves of a cluster with empty topics: name, then id and number of partitions."""
+    """Write what a stopped broker leaves of a cluster with empty topics: name, then id and number of partitions.
+
+    `config` has settings of topics, `brokers` those of brokers by id.
+    """
     data.mkdir()
     (data / "meta.properties").write_text(
         f"#\n#Wed Nov 18 19:12:41 UTC 2026\nnode.id=1\ndirectory.id={DIRECTORY_ID}\nversion=1\n"
@@ -97,13 +110,18 @@ def make_cluster(
             ConfigRecord(resource_name=name, name=word, value=value)
             for word, value in (config or {}).get(name, {}).items()
         ]
+    records += [
+        ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=broker, name=word, value=value)
+        for broker, words in (brokers or {}).items()
+        for word, value in words.items()
+    ]
     write_metadata(data, records)
 
 
 def write_metadata(data: Path, records: Sequence[Written]) -> None:
     """Write the metadata log of a cluster."""
     metadata = data / "__cluster_metadata-0"
-    metadata.mkdir()
+    metadata.mkdir(exist_ok=True)
     values = [Record(encode_metadata(record)) for record in records] or [Record(b"\x01\x14\x00\x00")]
     (metadata / f"{0:020d}.log").write_bytes(encode_batch(values, now_ms=1))
     (metadata / f"{0:020d}.index").touch()

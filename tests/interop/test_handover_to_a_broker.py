@@ -18,14 +18,15 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 import seeklog
+from handover.workbench import UNLIMITED
 from interop.kafka_jars import VERSIONS, Jars, jars_or_skip
 from interop.real_broker import RealBroker, retry_until_ready
 from seeklog.cli.app import run
 from seeklog.files import OsFiles
-from seeklog.handover.cluster import read_cluster
 from seeklog.handover.into import Target, plan_into
 from seeklog.handover.plan import LocalStore
 from seeklog.log.side.epochs import LeaderEpochs
+from seeklog.topics.kraft.cluster import read_cluster
 
 TIMEOUT_S: Final = 30.0
 # Of `trimmed`: inside a segment, so that only the checkpoint has the log start offset.
@@ -40,15 +41,15 @@ TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
 # What a broker is given of that; every topic with the default flush has flush.ms.
 SETTINGS: Final = {
     "payments": {
-        "retention.ms": "-1",
+        **UNLIMITED,
         "segment.bytes": "1048576",
         "compression.type": "lz4",
         "flush.ms": "1000",
     },
-    "customers": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "flush.ms": "1000"},
-    "trimmed": {"retention.ms": "-1", "flush.messages": "1", "max.message.bytes": "2000000"},
-    "empty": {"message.timestamp.type": "LogAppendTime", "flush.ms": "1000"},
-    "many": {"flush.ms": "1000"},
+    "customers": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "flush.ms": "1000", **UNLIMITED},
+    "trimmed": {**UNLIMITED, "flush.messages": "1", "max.message.bytes": "2000000"},
+    "empty": {"message.timestamp.type": "LogAppendTime", "flush.ms": "1000", **UNLIMITED},
+    "many": {"flush.ms": "1000", **UNLIMITED},
     "__consumer_offsets": {
         "cleanup.policy": "compact",
         "compression.type": "producer",

@@ -141,10 +141,12 @@ def test_every_other_setting_can_be_set_for_topic() -> None:
     assert LogConfig().with_settings(values) == LogConfig()
 
 
-def test_defaults_equal_kafka_defaults() -> None:
+def test_defaults_equal_kafka_defaults_unless_these_delete_or_refuse() -> None:
     config = LogConfig()
 
     week_ms = 7 * 24 * 3600 * 1000
     assert (config.segment_bytes, config.segment_ms, config.index_interval_bytes) == (1 << 30, week_ms, 4096)
-    assert (config.retention_ms, config.retention_bytes, config.max_message_bytes) == (week_ms, -1, 1_048_588)
+    assert config.max_message_bytes == 1_048_588
+    assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+    assert config.message_timestamp_before_max_ms == config.message_timestamp_after_max_ms == 2**63 - 1
     assert (config.flush, config.flush_interval_ms) == ("interval", 1000)

@@ -53,6 +53,7 @@ def went(directory: Path, clock: FakeClock, work: str, *offset: int, **config: A
             next_offset=next_offset,
             segment_count=count - log.segment_count,
             size_bytes=size - log.size_bytes,
+            causes=own_plan.causes,
         )
     assert own_plan == done
     return done

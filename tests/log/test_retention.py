@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from log.workbench import (
 from record.batches import batch_of
 from seeklog import Record
 from seeklog.errors import LogClosed
-from seeklog.log.clean.retention import SegmentFacts, expired_count
+from seeklog.log.clean.retention import SegmentFacts, expired_segments
 from seeklog.record.batch import encode_batch
 
 DAY_MS = 24 * 3600 * 1000
@@ -30,6 +31,10 @@ DAY_MS = 24 * 3600 * 1000
 
 def facts(next_offset: int, *, size: int = 100, max_timestamp_ms: int = 0, sealed_at_ms: int = 0) -> SegmentFacts:
     return SegmentFacts(next_offset, size, max_timestamp_ms, sealed_at_ms)
+
+
+def expired_count(sealed: list[SegmentFacts], **options: Any) -> int:
+    return len(expired_segments(sealed, **options))
 
 
 # ---------------------------------------------------------------- the decision
@@ -70,6 +75,27 @@ def test_retention_ms_of_zero_deletes_everything_past() -> None:
     config = config_of(retention_ms=0)
 
     assert expired_count(sealed, active_size=50, high_watermark=35, now_ms=200, config=config) == 1
+
+
+def test_decision_names_setting_that_asks_for_each_segment() -> None:
+    """Age counts first. Size is that of the log with the segment."""
+    sealed = [facts(10, max_timestamp_ms=1), facts(20, max_timestamp_ms=8000), facts(30, max_timestamp_ms=9000)]
+
+    expired = expired_segments(
+        sealed,
+        active_size=50,
+        high_watermark=35,
+        now_ms=9000,
+        config=config_of(retention_ms=5000, retention_bytes=200),
+    )
+
+    assert [(each.facts.next_offset, each.setting, each.limit, each.found) for each in expired] == [
+        (10, "retention.ms", 5000, 8999)
+    ]
+    (large,) = expired_segments(
+        sealed, active_size=50, high_watermark=35, now_ms=9000, config=config_of(retention_bytes=250)
+    )
+    assert (large.setting, large.limit, large.found) == ("retention.bytes", 250, 350)
 
 
 def test_segment_that_must_stay_keeps_all_after_it() -> None:
@@ -436,6 +462,35 @@ def test_start_time_of_last_segment_survives_a_reopen(tmp_path: Path) -> None:
     clock.advance(1001)
     with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
         assert log.roll_if_due()
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_deletion_is_logged_with_offsets_age_and_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    settings: dict[str, Any] = {"segment_bytes": 3 * BATCH_BYTES, "retention_ms": DAY_MS, "retention_bytes": 234}
+    with open_log(tmp_path, clock=clock, **settings) as log:
+        fill(log, 9)
+        clock.jump_to(START_MS + DAY_MS + 3000)
+        with caplog.at_level(logging.INFO, "seeklog"):
+            assert log.retain() == 2
+
+    old = "their newest record is 1 day, 0:00:01 old and retention.ms=86400000 of the log"
+    large = "the log had 468 bytes and retention.bytes=234 of the log"
+    assert caplog.messages == [
+        f"{tmp_path}: retention deleted offsets 0 to 2 (234 bytes in 1 segments), because {old}",
+        f"{tmp_path}: retention deleted offsets 3 to 5 (234 bytes in 1 segments), because {large}",
+    ]
+
+
+def test_retention_that_deletes_nothing_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES, retention_ms=DAY_MS) as log:
+        fill(log, 9)
+        with caplog.at_level(logging.INFO, "seeklog"):
+            assert log.retain() == 0
+
+    assert caplog.messages == []
 
 
 def test_closed_log_rolls_nothing(tmp_path: Path) -> None:

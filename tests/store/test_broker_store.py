@@ -17,6 +17,7 @@ from log.workbench import FailingFiles, FakeClock, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.errors import InvalidName, LogLocked, LostRecords, SeeklogError, TopicNotFound, UsageError
 from seeklog.log.side.root_offsets import RootOffsets
+from seeklog.topics.layout import ADOPTED_CONFIG
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
 
 YEAR_MS = 365 * 24 * 3600 * 1000
@@ -141,7 +142,7 @@ def test_writer_adopts_topics_of_broker(root: Path, stop: str) -> None:
             orders = store.describe_topic("orders")
             assert orders.topic_id == TOPIC_ID
             assert [each.partition for each in orders.partitions] == [1, 3]
-            assert dict(orders.configured) == {"retention.ms": -1}
+            assert dict(orders.configured) == ADOPTED_CONFIG
             for number in (1, 3):
                 assert rows(store, number) == made.rows(number)
     assert (root / "meta.properties").exists()

@@ -29,6 +29,7 @@ from seeklog.topics.catalog import (
     put,
 )
 from seeklog.topics.catalog_file import CatalogFile
+from seeklog.topics.layout import ADOPTED_CONFIG
 from store.workbench import append, open_store, read, snapshot
 
 ID = "5JdNGzCmQmupZbKTTsDZjQ"
@@ -359,7 +360,7 @@ def test_without_catalog_topics_are_found_by_their_directories(root: Path) -> No
         found = store.describe_topic("payments")
         assert found.topic_id == topic_id
         # The configuration is lost, so records are not deleted by age.
-        assert dict(found.configured) == {"retention.ms": -1}
+        assert dict(found.configured) == ADOPTED_CONFIG
         assert read(store, "payments") == [b"0", b"1"]
 
 

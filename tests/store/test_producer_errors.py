@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from log.workbench import PATIENCE_S, GatedFiles
+from log.workbench import PATIENCE_S, START_MS, GatedFiles, TickingClock
 from seeklog import Producer, Record
 from seeklog.clients import SendFuture
-from seeklog.errors import DiskFull, LogFailed, SeeklogError, TopicNotFound
+from seeklog.errors import DiskFull, InvalidRecord, LogFailed, SeeklogError, TopicNotFound
 from seeklog.store import Store
 from store.producing import NEVER_MS, LosingFiles, flush_expecting
 from store.workbench import open_store, read
@@ -236,3 +236,73 @@ def exception_after_flush(producer: Producer, future: SendFuture) -> SeeklogErro
     future.add_done_callback(lambda _: None)  # so that flush raises nothing
     producer.flush()
     return future.exception(PATIENCE_S)
+
+
+# ---------------------------------------------------------------- timestamps
+
+
+def test_seconds_for_milliseconds_raise_in_send(store: Store) -> None:
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        producer.send("events", b"before", partition=0)
+        with pytest.raises(InvalidRecord, match=r"topic 'events': the record has timestamp_ms 1700000000, .* by 1000"):
+            producer.send("events", b"wrong", partition=0, timestamp_ms=START_MS // 1000)
+        producer.send("events", b"after", partition=0, timestamp_ms=START_MS)
+
+    assert read(store, "events", 0) == [b"before", b"after"]
+
+
+def test_timestamp_beyond_limit_of_topic_raises_in_send(store: Store) -> None:
+    store.alter_topic("events", {"message.timestamp.before.max.ms": 1000})
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        producer.send("events", b"young", partition=0, timestamp_ms=START_MS - 1000)
+        with pytest.raises(InvalidRecord, match=r"message\.timestamp\.before\.max\.ms is 1000"):
+            producer.send("events", b"old", partition=0, timestamp_ms=START_MS - 1001)
+
+    assert read(store, "events", 0) == [b"young"]
+
+
+@pytest.mark.parametrize("idempotence", [False, True])
+def test_record_that_grows_too_old_in_the_buffer_fails_alone(tmp_path: Path, idempotence: bool) -> None:
+    clock = TickingClock()
+    with open_store(tmp_path / "store", clock=clock) as store:
+        store.create_topic("events", partitions=1, config={"message.timestamp.before.max.ms": 1000})
+        producer = store.producer(linger_ms=NEVER_MS, idempotence=idempotence)
+        stamps = [START_MS, START_MS - 1000, START_MS]
+        futures = [producer.send("events", b"%d" % at, timestamp_ms=at) for at in stamps]
+        clock.jump_to(START_MS + 1)
+
+        with pytest.raises(InvalidRecord):
+            producer.flush()
+
+        assert isinstance(futures[1].exception(PATIENCE_S), InvalidRecord)
+        assert [futures[number].result(PATIENCE_S).offset for number in (0, 2)] == [0, 1]
+        producer.send("events", b"next")
+        producer.close()
+        assert len(read(store, "events")) == 3
+
+
+def test_retry_refused_for_its_age_stores_no_record_twice(tmp_path: Path) -> None:
+    """The first attempt writes the batch and fails to sync it. Before the second, a record becomes too old."""
+    clock = TickingClock()
+
+    class StumblingFiles(GatedFiles):
+        def sync(self, handle: int) -> None:
+            try:
+                super().sync(handle)
+            except OSError:
+                self.sync_errors.clear()
+                clock.jump_to(START_MS + 1)
+                raise
+
+    files = StumblingFiles()
+    with open_store(tmp_path / "store", clock=clock, files=files) as store:
+        config = {"flush": "batch", "message.timestamp.before.max.ms": 1000}
+        store.create_topic("events", partitions=1, config=config)
+        producer = store.producer(linger_ms=NEVER_MS, idempotence=True)
+        futures = [producer.send("events", b"%d" % age, timestamp_ms=START_MS - age) for age in (1000, 0)]
+        files.sync_errors["/events-0/"] = errno.EIO
+
+        flush_expecting(producer, LogFailed)
+
+        assert all(isinstance(future.exception(PATIENCE_S), LogFailed) for future in futures)
+        assert read(store, "events") == [b"1000", b"0"]

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from seeklog.clients.sender import Future, Lane, Sender
 from seeklog.errors import UsageError
-from seeklog.log import Log
+from seeklog.log import Log, TimestampRule
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
 
@@ -50,6 +50,7 @@ class LogWriter:
         log.check_usable()
         self._now_ms = log.clock.now_ms
         self._check_keys = log.check_keys
+        self._timestamps = TimestampRule(log.config, log.clock, subject=str(log.path))
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
         self._lane = Lane(_WholeLog(log), batch_bytes=largest)
         self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
@@ -76,9 +77,9 @@ class LogWriter:
 
         An invalid record raises here. A later error is in the future.
         """
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
-        record = make_record(value, key, headers, timestamp_ms, -1, None)
+        record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
+        if timestamp_ms is not None and timestamp_ms <= self._timestamps.checked_up_to:
+            self._timestamps.check(None, timestamp_ms)
         if key is None:
             self._check_keys((record,))
         return self._put(self._lane, record, record_bound(record), AppendFuture)

@@ -20,7 +20,7 @@ from seeklog import names
 from seeklog.clients.sender import Future, Gathering, Lane, Sender
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
-from seeklog.log import Log, ProducerSequence
+from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.names import TopicPartition
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
@@ -120,6 +120,12 @@ class _NumberedDestination:
             except LogFailed:
                 if attempt == ATTEMPTS - 1:
                     raise
+            except InvalidRecord as error:
+                # A record may have become too old since the last attempt, which may have written the batch. Its records
+                # must not be appended in other batches.
+                raise (
+                    error if attempt == 0 else LogFailed(f"{self._partition}: a retry was refused: {error}")
+                ) from error
         return offsets
 
     def _sequence_in(self, log: Log) -> ProducerSequence:
@@ -150,11 +156,20 @@ class SendFuture(Future):
 class _Route:
     """The lanes to one topic's partitions."""
 
-    def __init__(self, topic: Topic, lanes: dict[int, _PartitionLane], *, version: int, needs_key: bool) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        lanes: dict[int, _PartitionLane],
+        *,
+        version: int,
+        needs_key: bool,
+        timestamps: TimestampRule,
+    ) -> None:
         self.topic = topic.name
         self.version = version
         self.count = topic.partition_count
         self.needs_key = needs_key
+        self.timestamps = timestamps
         self.lanes = lanes
         self.sticky = self._other_lane()
         self.sticky_batch: Gathering | None = None
@@ -209,6 +224,7 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._partition_of = partitioner
         self._identity = identity
+        self._clock = clock
         self._now_ms = clock.now_ms
         self._routes: dict[str, _Route] = {}
         self._lanes: dict[TopicPartition, _PartitionLane] = {}
@@ -241,13 +257,13 @@ class Producer:
         An invalid record or an unknown topic raises here. A later error is in the future. The topic's setting `flush`
         determines how durable the record is when its future is done.
         """
-        if timestamp_ms is None:
-            timestamp_ms = self._now_ms()
-        record = make_record(value, key, headers, timestamp_ms, -1, None)
+        record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
         size = record_bound(record)
         route = self._routes.get(topic)
         if route is None or route.version != self._topics.version:
             route = self._find_route(topic)
+        if timestamp_ms is not None and timestamp_ms <= route.timestamps.checked_up_to:
+            route.timestamps.check(None, timestamp_ms)
         if key is None and route.needs_key:
             raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
         if partition is None:
@@ -278,7 +294,8 @@ class Producer:
                 lane = self._lanes.setdefault(partition, new)
             lane.batch_bytes = batch_bytes
             lanes[number] = lane
-        route = _Route(topic, lanes, version=version, needs_key="compact" in config.cleanup_policy)
+        timestamps = TimestampRule(config, self._clock, subject=f"topic {name!r}")
+        route = _Route(topic, lanes, version=version, needs_key=config.compacts, timestamps=timestamps)
         self._routes[name] = route
         return route
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
 
 from seeklog.clock import Clock
-from seeklog.errors import LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
+from seeklog.errors import InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
 from seeklog.record.layout import HEADER_SIZE
 from seeklog.record.record import Record
 
@@ -331,13 +331,13 @@ class Sender:
     def _append(self, lane: Lane, records: list[Record], first: int, errors: dict[int, SeeklogError]) -> Sequence[int]:
         """Append records that begin at index `first` of their batch. Return their offsets, or -1 for those in `errors`.
 
-        A batch that turns out too large is split. A record that is too large by itself fails alone.
+        A batch that turns out too large, or to hold an invalid record, is split, so that such a record fails alone.
         """
         try:
             if lane.failure is not None:
                 raise lane.failure
             return lane.destination.append_records(records)
-        except RecordTooLarge as error:
+        except (RecordTooLarge, InvalidRecord) as error:
             if len(records) > 1:
                 half = len(records) // 2
                 return [

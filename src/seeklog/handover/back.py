@@ -15,15 +15,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, HandoverRefused
 from seeklog.files import Files, Kind, take_lock, translated
-from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
-from seeklog.handover.plan import CLUSTER_METADATA, LocalStore, Step, check_no_broker, counted, locked_root
-from seeklog.handover.settings import from_kafka, to_kafka
+from seeklog.handover.plan import LocalStore, Step, check_no_broker, counted, locked_root
 from seeklog.log import Segment, Shared, offset_index, scan_headers
 from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
 from seeklog.names import TopicPartition
@@ -33,6 +31,8 @@ from seeklog.topics.catalog import (
     are_different,
 )
 from seeklog.topics.catalog_file import CatalogFile
+from seeklog.topics.kraft.cluster import CLUSTER_METADATA, Cluster, has_metadata, read_cluster, read_meta_properties
+from seeklog.topics.kraft.settings import changed_by_broker, from_kafka, to_kafka
 from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
 
 _DEFAULT: Final = "Kafka's default"
@@ -98,6 +98,7 @@ class _Comparison:
             file.read()
         self._before = file.topics
         self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
+        self._node_id = read_meta_properties(files, root).get("node.id", "")
         self._offsets = RootOffsets.read(files, root)
         self._found = find_topics(files, root, kinds, known=())
         self._steps: list[Step] = []
@@ -211,34 +212,26 @@ class _Comparison:
 
     def _with_settings(self, topic: Topic, *, is_new: bool = False) -> Topic:
         """Return a topic with the cluster's settings for it."""
-        cluster_topic = self._cluster.topics.get(topic.name) if self._cluster is not None else None
-        if cluster_topic is None or topic.name in names.INTERNAL_TOPICS:
+        if self._cluster is None or topic.name not in self._cluster.topics or topic.name in names.INTERNAL_TOPICS:
             return topic
-        ours = {} if is_new else to_kafka(self._defaults.with_settings(topic.config)).values
-        taken: dict[str, str] = {}
-        for setting in sorted({*ours, *cluster_topic.config}):
-            if ours.get(setting) == cluster_topic.config.get(setting):
-                continue
-            if setting in cluster_topic.config:
-                taken[setting] = cluster_topic.config[setting]
-            elif not setting.startswith("flush."):  # the cluster does not set when seeklog syncs
+        theirs = self._cluster.config_of(topic.name, node_id=self._node_id)
+        ours = self._defaults.with_settings(topic.config)
+        taken = theirs if is_new else changed_by_broker(ours, theirs)
+        handed_over = {} if is_new else to_kafka(ours).values
+        for setting, value in sorted(handed_over.items()):
+            # The cluster does not set when seeklog syncs.
+            if setting not in theirs and not setting.startswith("flush."):
                 detail = "the cluster has no value for it; seeklog's stays"
-                self._steps.append(Step("keep", topic.name, setting=setting, value=ours[setting], detail=detail))
+                self._steps.append(Step("keep", topic.name, setting=setting, value=value, detail=detail))
         config, left = from_kafka(taken)
-        for setting, value in taken.items():
-            was = None if is_new else f"was {ours.get(setting, _DEFAULT)}"
+        for setting, value in sorted(taken.items()):
+            was = None if is_new else f"was {handed_over.get(setting, _DEFAULT)}"
             action = "leave out" if setting in left else "set"
             self._steps.append(Step(action, topic.name, setting=setting, value=value, detail=left.get(setting, was)))
-        return replace(topic, config={**topic.config, **_typed(config)})
+        return replace(topic, config={**topic.config, **config})
 
     def _step(self, action: str, partition: TopicPartition, detail: str) -> None:
         self._steps.append(Step(action, *partition, detail=detail))
-
-
-def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings to the types that a catalog stores."""
-    made = LogConfig().with_settings(config)
-    return {setting: getattr(made, setting.replace(".", "_")) for setting in config}
 
 
 def _end_offset(files: Files, path: str) -> int:

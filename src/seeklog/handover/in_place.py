@@ -26,10 +26,7 @@ from seeklog.clock import Clock
 from seeklog.config import INT32_MAX
 from seeklog.errors import HandoverRefused, UsageError
 from seeklog.files import Files, replace_file, translated
-from seeklog.handover.cluster import read_cluster, read_meta_properties
-from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import (
-    CLUSTER_METADATA,
     LocalStore,
     PartitionState,
     Step,
@@ -39,8 +36,10 @@ from seeklog.handover.plan import (
     update_root_offsets,
 )
 from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_properties
-from seeklog.handover.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
 from seeklog.topics.catalog import new_topic_id
+from seeklog.topics.kraft.cluster import CLUSTER_METADATA, read_cluster, read_meta_properties
+from seeklog.topics.kraft.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
+from seeklog.topics.kraft.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
 
 LATEST_VERSION: Final = max(FEATURE_LEVELS)
 

@@ -30,7 +30,6 @@ from typing import Final, TypeAlias
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused
 from seeklog.files import Files, read_parts, remove_if_exists, replace_file, translate, translated, write_parts
-from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
     LocalStore,
     PartitionState,
@@ -46,6 +45,14 @@ from seeklog.handover.properties import DEFAULT_LISTENER
 from seeklog.log.side import Entry, encode_epochs
 from seeklog.names import TopicPartition
 from seeklog.record.layout import HEADER_SIZE, LEADER_EPOCH, PREFIX_SIZE
+from seeklog.topics.kraft.cluster import (
+    CLUSTER_METADATA,
+    Cluster,
+    ClusterTopic,
+    has_metadata,
+    read_cluster,
+    read_meta_properties,
+)
 from seeklog.topics.layout import partition_path, read_topic_id
 
 _COPIED: Final = (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SNAPSHOT)
@@ -168,10 +175,11 @@ def _plan(store: LocalStore, target: Target) -> IntoPlan:
     state = store.read()
     properties = _read_properties(files, data_dir)
     metadata_dir = target.metadata_dir or data_dir
-    if not has_metadata(files, metadata_dir) and metadata_dir == data_dir:
+    if not has_metadata(files, metadata_dir):
         raise HandoverRefused(
-            f"{data_dir} holds no __cluster_metadata-0, so the replication of the topics is unknown. Name the "
-            "directory that has it with --metadata: the first of the broker's log.dirs, or its metadata.log.dir"
+            f"{metadata_dir} holds no {CLUSTER_METADATA}, so the replication of the topics is unknown. Name the "
+            "directory that has it with --metadata: the controller's, the first of the broker's log.dirs, or its "
+            "metadata.log.dir"
         )
     cluster = read_cluster(files, metadata_dir)
     topics = [topic for topic in state.topics if not topic.is_internal]

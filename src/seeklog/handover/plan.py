@@ -16,16 +16,16 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import HandoverRefused, LogLocked, UsageError
 from seeklog.files import Files, Kind, Lock, OsFiles, absolute, translate, translated
-from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.log import known_checkpoint
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets
 from seeklog.names import TopicPartition
 from seeklog.store import Store, open_store
 from seeklog.topics.catalog import NO_TOPIC_ID, Topic
+from seeklog.topics.kraft.cluster import CLUSTER_METADATA
+from seeklog.topics.kraft.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.topics.layout import check_root, locked_partitions, partition_path, read_topic_id
 from seeklog.topics.topics import Topics
 
-CLUSTER_METADATA: Final = TopicPartition("__cluster_metadata", 0)
 # Internal topics that a broker can take over, as a store can.
 _HANDED_OVER: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
 

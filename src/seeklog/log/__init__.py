@@ -22,6 +22,7 @@ from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into, seal_of
 from seeklog.log.side.transaction_index import aborted_below
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
+from seeklog.log.timestamps import TimestampRule
 from seeklog.log.transaction import (
     Part,
     Transaction,
@@ -60,6 +61,7 @@ __all__ = [
     "Snapshot",
     "StagedFile",
     "Stager",
+    "TimestampRule",
     "Transaction",
     "View",
     "aborted_below",

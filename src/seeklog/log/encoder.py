@@ -8,6 +8,7 @@ from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import InvalidRecord, RecordTooLarge, UsageError
 from seeklog.log.producers import ProducerSequence
+from seeklog.log.timestamps import TimestampRule
 from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.layout import LOG_APPEND_TIME
@@ -19,7 +20,17 @@ _NO_PRODUCER = (-1, -1, -1)
 class Encoder:
     """Turns records into batches. It has no state: any thread may call any method."""
 
-    __slots__ = ("_config", "_directory", "_now_ms", "attributes", "codec", "max_batch_bytes", "needs_keys")
+    __slots__ = (
+        "_config",
+        "_directory",
+        "_now_ms",
+        "_rule",
+        "attributes",
+        "codec",
+        "max_batch_bytes",
+        "needs_keys",
+        "timestamps",
+    )
 
     def __init__(self, directory: str, config: LogConfig, clock: Clock) -> None:
         self._directory = directory
@@ -29,6 +40,8 @@ class Encoder:
         self.attributes = self.codec | (LOG_APPEND_TIME if config.message_timestamp_type == "LogAppendTime" else 0)
         self.needs_keys = config.compacts
         self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._rule = TimestampRule(config, clock, subject=directory)
+        self.timestamps = self._rule.for_encoder
 
     def check_keys(self, records: Sequence[Record]) -> None:
         """Raise `InvalidRecord` if the log is compacted and a record has no key."""
@@ -50,7 +63,9 @@ class Encoder:
         producer: ProducerSequence | None,
     ) -> bytes:
         fields = _NO_PRODUCER if producer is None else producer.fields
-        return encode.encode_records(records, now_ms, base_offset, leader_epoch, self.attributes, fields)
+        return encode.encode_records(
+            records, now_ms, base_offset, leader_epoch, self.attributes, fields, self.timestamps
+        )
 
     def check_readable(self, records: list[Record]) -> None:
         """Raise `RecordTooLarge` for a batch that is small enough compressed, but too large for any reader."""
@@ -71,6 +86,8 @@ class Encoder:
                 decode.check_keyed(raw, self._config.max_decompressed_bytes)
             except InvalidRecord as error:
                 raise InvalidRecord(f"{self._directory} is compacted: {error}; nothing was written") from None
+        if self._rule.has_limits:
+            decode.check_timestamps(raw, self._config.max_decompressed_bytes, self._rule.check_limits)
         if span - 1 > INT32_MAX:
             raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; split the append")
         return span

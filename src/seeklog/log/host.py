@@ -89,6 +89,8 @@ class Host:
     """Reads the partition's checkpoint from the root, which a running broker updates."""
     has_topic: Callable[[], bool] = lambda: True
     """Returns whether the topic still exists, for a reader whose directory is gone."""
+    owner_of: Callable[[str], str] = lambda setting: "the store"
+    """Returns who sets a setting of the partition, for messages: its topic, or the store's default."""
     cleaned: int = 0
     """The offset up to which a checkpoint in the root says that the partition was compacted: only a hint."""
     is_unopened: Callable[[], bool] = lambda: False

@@ -77,6 +77,7 @@ class Partition:
         "log_end_offset",
         "log_start_offset",
         "makes_key_indexes",
+        "owner_of",
         "producers",
         "promises",
         "publisher",
@@ -122,6 +123,7 @@ class Partition:
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
+        self.owner_of = host.owner_of if host is not None else lambda setting: "the log"
         self.publisher = Publisher(files, directory, follows_write=self.follows_write)
         self.keys = KeyLookup(config, writer=self)
         # In a store, the thread that syncs serves other logs, too; another thread builds the key indexes.
@@ -398,7 +400,17 @@ class Partition:
                 self._check_held_at(now_ms)
             segment = self.unsealed.active
             offset = self.log_end_offset
-            batch = encode_one(value, key, headers, timestamp_ms, now_ms, offset, self.leader_epoch, encoder.attributes)
+            batch = encode_one(
+                value,
+                key,
+                headers,
+                timestamp_ms,
+                now_ms,
+                offset,
+                self.leader_epoch,
+                encoder.attributes,
+                encoder.timestamps,
+            )
             if segment.state.must_roll_before(batch) or len(batch) > encoder.max_batch_bytes or offset == INT64_MAX:
                 segment = self._segment_for(batch, offset + 1)
             try:

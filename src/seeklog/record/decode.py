@@ -137,3 +137,20 @@ def check_keyed(data: bytes, limit: Py_ssize_t):
                         index = cursor.index - filled + number
                         raise InvalidRecord(f"record {index} of the batch at byte {cursor.at} has no key")
         cursor.advance()
+
+
+def check_timestamps(data: bytes, limit: Py_ssize_t, check: object):
+    """Call `check` with the index and the timestamp of each record in checked batches. It raises for an invalid one."""
+    number: Py_ssize_t
+    before: Py_ssize_t = 0
+    cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
+    # Offsets do not matter here: the log assigns new ones.
+    cursor.begin(stamp(data, 0, 0), 0, 0, 0, True)
+    while cursor.next_batch():
+        cursor.open(limit)
+        while cursor.more:
+            filled: Py_ssize_t = cursor.fill(GROUP, 0, INT64_MAX)
+            for number in range(filled):
+                check(before + number, cursor.places[number].timestamp_ms)
+            before += filled
+        cursor.advance()

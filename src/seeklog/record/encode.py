@@ -29,6 +29,9 @@ from cython.cimports.seeklog.record.record import UNSET, Record, checked_timesta
 from seeklog.errors import InvalidRecord, RecordTooLarge
 from seeklog.record.codec import compress
 
+# For `timestamps`: every timestamp is accepted.
+NO_CHECK = (-(2**63) + 1, None)
+
 
 @cython.cfunc
 @cython.inline
@@ -180,14 +183,23 @@ def encode_one(
     base_offset: longlong,
     leader_epoch: longlong,
     attributes: longlong,
+    timestamps: tuple = NO_CHECK,
 ):
-    """Return an uncompressed batch of one record: the fastest path of an append."""
+    """Return an uncompressed batch of one record: the fastest path of an append.
+
+    `timestamps` are as in `encode_records`.
+    """
     encoded: object = encode_headers(header_tuple(headers)) if headers else None
     body: Py_ssize_t = body_size_of(0, 0, key, value, encoded)
+    timestamp: longlong
+    checked_up_to: longlong
     if timestamp_ms is not None:
-        timestamp_ms = checked_timestamp(timestamp_ms)
+        timestamp = checked_timestamp(timestamp_ms)
         if not attributes & layout.LOG_APPEND_TIME:
-            now_ms = timestamp_ms
+            now_ms = timestamp
+            checked_up_to = timestamps[0]
+            if timestamp <= checked_up_to:
+                timestamps[1](None, timestamp)
     if body > INT32_MAX - HEADER_SIZE:
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
     batch = new_bytes(HEADER_SIZE + varint_size(body) + body)
@@ -202,15 +214,18 @@ def encode_records(
     leader_epoch: longlong,
     attributes: longlong,
     producer: tuple,
+    timestamps: tuple = NO_CHECK,
 ):
     """Return one batch of `records`; those without a timestamp get `now_ms`.
 
-    `attributes` contain the codec. If the log-append-time bit is set, every record gets `now_ms`.
+    `attributes` contain the codec. If the log-append-time bit is set, every record gets `now_ms`. `timestamps` are a
+    time and a function: a timestamp up to that time is passed to the function, which raises if it must not be written.
     """
     count: Py_ssize_t = len(records)
     if count == 0:
         raise InvalidRecord("a batch needs at least one record")
     stamp_now: bint = (attributes & layout.LOG_APPEND_TIME) != 0
+    checked_up_to: longlong = UNSET if stamp_now else timestamps[0]
     base_timestamp: longlong = now_ms
     max_timestamp: longlong = layout.NO_TIMESTAMP
     timestamp: longlong
@@ -227,6 +242,8 @@ def encode_records(
             raise InvalidRecord(f"item {index} is {type(item).__name__}, not a Record")
         record = item
         timestamp = now_ms if stamp_now or record.timestamp == UNSET else record.timestamp
+        if timestamp <= checked_up_to:
+            timestamps[1](index, timestamp)
         if index == 0:
             base_timestamp = timestamp
         if timestamp > max_timestamp:

@@ -1,6 +1,11 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from seeklog.record.record import Record
+
+_TimestampCheck: TypeAlias = tuple[int, Callable[[int | None, int], object] | None]
+
+NO_CHECK: _TimestampCheck
 
 def record_bound(record: Record) -> int: ...
 def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes: ...
@@ -13,6 +18,7 @@ def encode_one(
     base_offset: int,
     leader_epoch: int,
     attributes: int,
+    timestamps: _TimestampCheck = ...,
 ) -> bytes: ...
 def encode_records(
     records: list[Record],
@@ -21,6 +27,7 @@ def encode_records(
     leader_epoch: int,
     attributes: int,
     producer: tuple[int, int, int],
+    timestamps: _TimestampCheck = ...,
 ) -> bytes: ...
 def stamp(raw: bytes, base_offset: int, leader_epoch: int) -> bytes: ...
 def stamp_append_time(raw: bytes, now_ms: int) -> bytes: ...

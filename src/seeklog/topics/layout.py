@@ -20,8 +20,9 @@ from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
 
 logger = logging.getLogger("seeklog")
 
-# Nothing is known of the broker's retention, so records are not deleted by age.
-ADOPTED_CONFIG: Final[Mapping[str, object]] = {"retention.ms": -1}
+# Every setting that can delete records of a topic, for one whose settings are not known. They are its own settings, so
+# no default of a process applies.
+ADOPTED_CONFIG: Final[Mapping[str, object]] = {"cleanup.policy": "delete", "retention.bytes": -1, "retention.ms": -1}
 # A broker always creates these topics as compacted.
 ADOPTED_COMPACTED_CONFIG: Final[Mapping[str, object]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 COMPACTED_TOPICS: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)

@@ -523,6 +523,7 @@ class OpenLogs:
             open_segments=self._open_segments,
             inherited=partial(self.inherited, partition),
             has_topic=partial(self._has_topic, partition.topic),
+            owner_of=partial(self._topics.owner_of, partition.topic),
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
             is_unopened=partial(self._topics.is_unopened, partition),
             maintenance=maintenance,

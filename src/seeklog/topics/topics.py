@@ -40,6 +40,7 @@ from seeklog.names import TopicPartition
 from seeklog.topics import layout
 from seeklog.topics.catalog import Catalog, Change, Topic, being_deleted, deleted, deleting, new_topic_id, opened, put
 from seeklog.topics.catalog_file import CatalogFile
+from seeklog.topics.cluster_settings import ClusterSettings
 
 logger = logging.getLogger("seeklog")
 
@@ -63,6 +64,7 @@ class Topics:
         self._changes = threading.RLock()
         self._lock = threading.Lock()
         self._file = CatalogFile(files, root)
+        self._cluster_settings = ClusterSettings(files, root, defaults=defaults)
         self._next_check = 0.0
         self.is_brokers = False
         """Whether a reader has found that a broker may be running on the directory."""
@@ -128,14 +130,13 @@ class Topics:
         else:
             kinds = layout.check_root(self._files, self.root, create=False)
             self.is_brokers = names.META_PROPERTIES in kinds
-            if self.is_brokers:
-                catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
-            found = layout.find_topics(self._files, self.root, kinds, known=catalog)
+            followed = layout.follow_broker(self._files, self.root, kinds, catalog) if self.is_brokers else catalog
+            found = layout.find_topics(self._files, self.root, kinds, known=followed)
             if found and self._file.was_read and self._file.has_changed():
                 # A topic is in the catalog before its first directory: it is not a broker's.
                 self._read_whole()
                 return
-            catalog |= found
+            catalog = self._cluster_settings.apply(followed | found, before=catalog, kinds=kinds)
         self._adopt(catalog)
 
     def _is_check_due(self) -> bool:
@@ -221,6 +222,11 @@ class Topics:
         """Return the configuration of a topic's partitions: its own settings over the store's."""
         return self._defaults.with_settings(topic.config)
 
+    def owner_of(self, name: str, setting: str) -> str:
+        """Return who sets a setting of a topic, for messages: the topic itself, or the store's default."""
+        topic = self._existing.get(name)
+        return f"topic {name}" if topic is not None and setting in topic.config else "the store's default"
+
     def _nearest(self, name: str) -> str:
         import difflib  # only for an error message: it would add 5 ms to every import
 
@@ -268,29 +274,30 @@ class Topics:
 
     def _settle(self) -> None:
         """Adopt the directories that a broker left, and remove those of deleted topics."""
-        with contextlib.suppress(FileNotFoundError):
-            # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
-            self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
-            self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
         layout.remove_directories(self._files, self.root, layout.find_discarded(kinds))
         catalog = self._catalog
         if names.META_PROPERTIES in kinds:
             catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
-            for before in self._catalog.values():
-                if before != (now := catalog.get(before.name)):
-                    logger.warning("%s: %s", self.root, _describe_change(before, now))
         else:
             self._prepare_missing(kinds)
         found = layout.find_topics(self._files, self.root, kinds, known=catalog)
         if found:
             logger.info("%s: found topics that are not in the catalog: %s", self.root, ", ".join(sorted(found)))
-        if found or catalog != self._catalog or not self._file.was_read:
-            catalog = catalog | found
+        catalog = self._cluster_settings.apply(catalog | found, before=self._catalog, kinds=kinds)
+        for before in self._catalog.values():
+            if before != (now := catalog.get(before.name)):
+                logger.warning("%s: %s", self.root, _describe_change(before, now))
+        if catalog != self._catalog or not self._file.was_read:
             with self._lock:
                 self._file.replace(dict(catalog))
                 self._adopt(catalog)
             sync_ancestors(self._files, self.root)
+        # The catalog comes first: this file shows that the cluster's settings may have changed.
+        with contextlib.suppress(FileNotFoundError):
+            # A broker that finds this file trusts every segment. Segments change from here on, so it must check them.
+            self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
+            self._files.sync_directory(self.root)
 
     def _prepare_missing(self, kinds: Mapping[str, Kind]) -> None:
         """Create the directories that a power loss took from partitions without records."""
@@ -530,7 +537,13 @@ def _describe_change(before: Topic, now: Topic | None) -> str:
         return f"a broker has deleted topic {before.name!r}; its configuration was {dict(before.config)}"
     if now.topic_id != before.topic_id:
         return f"a broker has recreated topic {before.name!r}; its configuration was {dict(before.config)}"
-    return f"a broker has added partitions to topic {before.name!r}: it has {now.partition_count}"
+    told = []
+    if now.partitions != before.partitions:
+        told.append(f"a broker has added partitions to topic {before.name!r}: it has {now.partition_count}")
+    if now.config != before.config:
+        taken = {setting: value for setting, value in now.config.items() if before.config.get(setting) != value}
+        told.append(f"topic {before.name!r} has taken {taken} from its cluster; its configuration was {before.config}")
+    return "; ".join(told)
 
 
 def _check_count(partitions: int) -> None:

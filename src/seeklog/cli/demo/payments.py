@@ -223,9 +223,7 @@ def generate(
     """Append the next `count` records of the stream to a topic of the store at `path`; create both if missing."""
     with seeklog.open(path) as store:
         if topic not in store.topics():
-            # All payments are of one fixed day; retention must not delete them.
-            config = {"retention.ms": -1, "compression.type": "zstd"}
-            store.create_topic(topic, partitions=PARTITIONS, config=config)
+            store.create_topic(topic, partitions=PARTITIONS, config={"compression.type": "zstd"})
         already = store.describe_topic(topic).record_count
         stream = arrivals(seed=seed, per_second=per_second)
         return append(store, itertools.islice(stream, already, already + count), topic=topic)

@@ -25,8 +25,8 @@ from seeklog.store import Store, open_store
 
 Answer = TypeVar("Answer")
 
-# Small segments, so that the demo has several. The payments are of a fixed day, which retention must not delete.
-CONFIG: Final = {"segment.bytes": 256 << 10, "retention.ms": -1, "compression.type": "zstd"}
+# Small segments, so that the demo has several.
+CONFIG: Final = {"segment.bytes": 256 << 10, "compression.type": "zstd"}
 GROUP: Final = "ledger"
 # The shares of the payments that are appended before the killed writer starts, and when it is killed.
 BEFORE_KILL, UP_TO_KILL = 0.7, 0.8

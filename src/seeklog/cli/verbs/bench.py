@@ -107,7 +107,7 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
     random_numbers = random.Random(7)
     batches = _batches(records, random_numbers)
     path = directory / "log"
-    with Log(path, config=LogConfig(flush="os", retention_ms=-1), background=False) as log:
+    with Log(path, config=LogConfig(flush="os"), background=False) as log:
         began("append")
         append = log.append_many
         yield _timed(f"append, {BATCH} a batch", "records", batches, lambda batch: len(append(batch)), limit_s=math.inf)

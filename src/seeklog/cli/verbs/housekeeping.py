@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -37,6 +37,7 @@ REMOVED = (
     count_column("segments", "segments"),
     size_column("size_bytes", "size"),
 )
+EXPIRED = (*REMOVED, Column("causes", "because", shown=", ".join))
 DIRTY = (
     *PARTITION,
     count_column("first_dirty_offset", "from offset"),
@@ -73,7 +74,7 @@ def retain(terminal: Terminal, directory: str, topic: str | None, consent: Conse
         names.check_not_internal(topic)
     with open_to_plan(directory) as store:
         plans = {at: store.log(at.topic, at.partition).plan_retention() for at in partitions_of(store, topic)}
-    plans = _show_removals(terminal, plans)
+    plans = _show_removals(terminal, plans, columns=EXPIRED)
     if not plans:
         terminal.say("no segment exceeds its retention")
     elif consent.to(terminal, f"delete {_summary(plans)}"):
@@ -140,7 +141,9 @@ def truncate(
         terminal.say(f"deleted {_summary(plans)}")
 
 
-def _show_removals(terminal: Terminal, plans: Mapping[TopicPartition, Removal]) -> dict[TopicPartition, Removal]:
+def _show_removals(
+    terminal: Terminal, plans: Mapping[TopicPartition, Removal], *, columns: Sequence[Column] = REMOVED
+) -> dict[TopicPartition, Removal]:
     """Show the removals, and return the plans that remove anything."""
     plans = {at: plan for at, plan in plans.items() if not plan.is_empty}
     rows = [
@@ -151,9 +154,10 @@ def _show_removals(terminal: Terminal, plans: Mapping[TopicPartition, Removal]) 
             "segments": plan.segment_count,
             "size_bytes": plan.size_bytes,
         }
+        | ({"causes": list(plan.causes)} if plan.causes else {})
         for at, plan in plans.items()
     ]
-    write_rows(terminal, REMOVED, rows)
+    write_rows(terminal, columns, rows)
     return plans
 
 

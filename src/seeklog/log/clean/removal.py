@@ -13,7 +13,7 @@ from itertools import pairwise
 from seeklog.config import LogConfig
 from seeklog.log import reading
 from seeklog.log.active import ActiveSegment
-from seeklog.log.clean.retention import SegmentFacts, expired_count, is_roll_due
+from seeklog.log.clean.retention import SegmentFacts, expired_segments, is_roll_due
 from seeklog.log.segment import Segment
 from seeklog.log.view import View
 from seeklog.record.segment_state import SegmentState
@@ -29,6 +29,8 @@ class Removal:
     """Segments removed as a whole. `delete_before` keeps the segment that contains the new start."""
     size_bytes: int
     """The bytes removed from `.log` files."""
+    causes: tuple[str, ...] = ()
+    """The settings that ask for it, such as `retention.ms=1000`. Empty unless retention removes the records."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,13 +66,15 @@ def plan_retention(
     if is_roll_due(state, now_ms=now_ms, config=config):
         sealed.append(SegmentFacts(state.next_offset, state.size, state.max_timestamp, now_ms))
         active_size = 0
-    count = expired_count(sealed, active_size=active_size, high_watermark=high_watermark, now_ms=now_ms, config=config)
-    doomed = sealed[:count]
+    expired = expired_segments(
+        sealed, active_size=active_size, high_watermark=high_watermark, now_ms=now_ms, config=config
+    )
     return Removal(
         first_offset=log_start_offset,
-        next_offset=max(log_start_offset, doomed[-1].next_offset) if doomed else log_start_offset,
-        segment_count=count,
-        size_bytes=sum(facts.size for facts in doomed),
+        next_offset=max(log_start_offset, expired[-1].facts.next_offset) if expired else log_start_offset,
+        segment_count=len(expired),
+        size_bytes=sum(each.facts.size for each in expired),
+        causes=tuple(dict.fromkeys(each.cause for each in expired)),
     )
 
 

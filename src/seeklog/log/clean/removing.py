@@ -7,11 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from seeklog.errors import DiskFull, LogClosed
 from seeklog.log.clean import removal
-from seeklog.log.clean.retention import expired_count, is_roll_due
+from seeklog.log.clean.retention import Expired, expired_segments, is_roll_due
 from seeklog.log.segment import Phase, Segment
 from seeklog.log.side.losses import trim_losses
 from seeklog.log.side.seal import Seal, write_seal
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from seeklog.log.partition import Partition
 
 logger = logging.getLogger("seeklog")
+
+
+def _finding(run: Sequence[Expired]) -> str:
+    """Say what exceeded the setting that asked for a run of segments."""
+    if run[0].setting == "retention.bytes":
+        return f"the log had {run[0].found} bytes"
+    return f"their newest record is {timedelta(seconds=min(each.found for each in run) // 1000)} old"
 
 
 class Truncated(Exception):
@@ -154,15 +163,38 @@ class Remover:
             with log.lock:
                 # A segment may have been active when the log start offset was raised past its end.
                 dropped = self._drop_segments_below(log.log_start_offset)
-            sealed = removal.sealed_facts(log.view)
-            count = expired_count(
-                sealed,
+            expired = expired_segments(
+                removal.sealed_facts(log.view),
                 active_size=log.unsealed.active.size,
                 high_watermark=log.high_watermark,
                 now_ms=log.clock.now_ms(),
                 config=log.config,
             )
-            return dropped + (self.delete_before(sealed[count - 1].next_offset) if count else 0)
+            if not expired:
+                return dropped
+            first_offset = log.log_start_offset
+            deleted = self.delete_before(expired[-1].facts.next_offset)
+            self._report_retention(first_offset, expired)
+            return dropped + deleted
+
+    def _report_retention(self, first_offset: int, expired: Sequence[Expired]) -> None:
+        """Log what retention has deleted, and the setting that asked for it: a line for each run of segments."""
+        log = self._partition
+        for _, grouped in groupby(expired, lambda each: each.setting):
+            run = list(grouped)
+            last = run[-1]
+            logger.info(
+                "%s: retention deleted offsets %d to %d (%d bytes in %d segments), because %s and %s of %s",
+                log.directory,
+                first_offset,
+                last.facts.next_offset - 1,
+                sum(each.facts.size for each in run),
+                len(run),
+                _finding(run),
+                last.cause,
+                log.owner_of(last.setting),
+            )
+            first_offset = last.facts.next_offset
 
     def roll_if_due(self) -> bool:
         """Roll the active segment if it spans `segment_ms`, or if retention would keep none of its records.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from seeklog.config import LogConfig
 from seeklog.record.segment_state import SegmentState
@@ -31,22 +32,48 @@ class SegmentFacts:
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.sealed_at_ms
 
 
-def expired_count(
+Setting: TypeAlias = Literal["retention.ms", "retention.bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """A segment that may be deleted, and why."""
+
+    facts: SegmentFacts
+    setting: Setting
+    """The setting that asks for it; `retention.ms` if both do."""
+    limit: int
+    """The value of the setting."""
+    found: int
+    """The value above the limit: the age of the newest record, or the size of the log with this segment."""
+
+    @property
+    def cause(self) -> str:
+        return f"{self.setting}={self.limit}"
+
+
+def expired_segments(
     sealed: Sequence[SegmentFacts], *, active_size: int, high_watermark: int, now_ms: int, config: LogConfig
-) -> int:
-    """Return how many of the oldest sealed segments may be deleted."""
+) -> list[Expired]:
+    """Return the oldest sealed segments that may be deleted."""
+    expired: list[Expired] = []
     if not config.deletes:
-        return 0
-    excess = active_size + sum(facts.size for facts in sealed) - config.retention_bytes
-    count = 0
+        return expired
+    log_size = active_size + sum(facts.size for facts in sealed)
     for facts, newest_ms in zip(sealed, _newest_ms(sealed, now_ms), strict=True):
-        too_large = config.retention_bytes >= 0 and excess >= facts.size
-        too_old = config.retention_ms >= 0 and now_ms - newest_ms > config.retention_ms
+        age_ms = now_ms - newest_ms
+        too_large = 0 <= config.retention_bytes <= log_size - facts.size
+        too_old = 0 <= config.retention_ms < age_ms
         if facts.next_offset > high_watermark or not (too_large or too_old):
             break
-        excess -= facts.size
-        count += 1
-    return count
+        if too_old:
+            expired.append(Expired(facts=facts, setting="retention.ms", limit=config.retention_ms, found=age_ms))
+        else:
+            expired.append(
+                Expired(facts=facts, setting="retention.bytes", limit=config.retention_bytes, found=log_size)
+            )
+        log_size -= facts.size
+    return expired
 
 
 def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:

@@ -1,8 +1,8 @@
 """The records of a cluster's metadata, compared with those that brokers have written.
 
-`golden/bootstrap-<version>.checkpoint` are what `StorageTool format` of these versions wrote.
-`golden/cluster-metadata-<version>.log` is the first segment of `__cluster_metadata-0` of a broker that a store was
-handed over to, kept from `test_store_returns_with_the_brokers_changes_and_goes_back` in
+`golden_kraft/bootstrap-<version>.checkpoint` are what `StorageTool format` of these versions wrote.
+`golden_kraft/cluster-metadata-<version>.log` is the first segment of `__cluster_metadata-0` of a broker that a store
+was handed over to, kept from `test_store_returns_with_the_brokers_changes_and_goes_back` in
 `tests/interop/test_handover_to_a_broker.py`: topics were created, deleted and recreated, a partition was added, a
 setting changed, and the broker started twice.
 """
@@ -18,8 +18,10 @@ import pytest
 
 from crash.sim import Disk, SimFiles
 from seeklog.errors import CorruptionError, FormatError, SeeklogError, UsageError
-from seeklog.handover.cluster import Cluster, read_cluster
-from seeklog.handover.metadata import (
+from seeklog.record.batch import decode_records, split_batches
+from seeklog.topics.kraft.cluster import Cluster, read_cluster
+from seeklog.topics.kraft.metadata import (
+    BROKER_RESOURCE,
     ConfigRecord,
     FeatureLevel,
     PartitionChange,
@@ -32,10 +34,10 @@ from seeklog.handover.metadata import (
     encode_metadata,
     encode_uuid,
 )
-from seeklog.handover.snapshot import decode_snapshot, encode_bootstrap, encode_snapshot, feature_records
-from seeklog.record.batch import decode_records, split_batches
+from seeklog.topics.kraft.settings import topic_settings
+from seeklog.topics.kraft.snapshot import decode_snapshot, encode_bootstrap, encode_snapshot, feature_records
 
-GOLDEN: Final = Path(__file__).parent / "golden"
+GOLDEN: Final = Path(__file__).parent / "golden_kraft"
 ID: Final = "5JdNGzCmQmupZbKTTsDZjQ"
 OTHER_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"
 VERSIONS: Final = ("4.3.1", "4.1.2")
@@ -227,6 +229,11 @@ def test_snapshot_replaces_records_before_it() -> None:
         written += [
             ConfigRecord(resource_name=topic.name, name=word, value=value) for word, value in topic.config.items()
         ]
+    written += [
+        ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=broker, name=word, value=value)
+        for broker, config in cluster.brokers.items()
+        for word, value in config.items()
+    ]
     end = list(split_batches(log))[-1].next_offset
     directory = "/data/__cluster_metadata-0"
     files = SimFiles(
@@ -255,6 +262,40 @@ def test_deleting_topic_deletes_its_settings() -> None:
         cluster.apply(PartitionChange(partition=0, topic_id=OTHER_ID, leader=1))
     with pytest.raises(CorruptionError, match="does not create"):
         cluster.apply(PartitionChange(partition=0, topic_id=ID, leader=1))
+
+
+def test_topic_has_settings_of_its_own_then_of_its_broker_then_of_all_brokers() -> None:
+    cluster = Cluster()
+    cluster.apply(TopicRecord(name="t", topic_id=ID))
+    for resource_type, resource, name, value in (
+        (BROKER_RESOURCE, "", "log.retention.ms", "1"),
+        (BROKER_RESOURCE, "", "log.segment.bytes", "2"),
+        (BROKER_RESOURCE, "", "log.cleanup.policy", "compact"),
+        (BROKER_RESOURCE, "7", "log.retention.ms", "3"),
+        (BROKER_RESOURCE, "7", "log.segment.bytes", "4"),
+        (BROKER_RESOURCE, "8", "log.segment.bytes", "5"),
+        (BROKER_RESOURCE, "7", "min.insync.replicas", "2"),
+        (2, "t", "retention.ms", "6"),
+        (8, "t", "retention.ms", "9"),
+    ):
+        cluster.apply(ConfigRecord(resource_type=resource_type, resource_name=resource, name=name, value=value))
+
+    assert cluster.config_of("t", node_id="7") == {
+        "retention.ms": "6",
+        "segment.bytes": "4",
+        "cleanup.policy": "compact",
+    }
+    cluster.apply(ConfigRecord(resource_name="t", name="retention.ms", value=None))
+    assert cluster.config_of("t", node_id="7")["retention.ms"] == "3"
+    assert cluster.config_of("t", node_id="1")["retention.ms"] == "1"
+
+
+def test_finest_unit_of_brokers_retention_counts() -> None:
+    assert topic_settings({"log.retention.hours": "2"}) == {"retention.ms": "7200000"}
+    assert topic_settings({"log.retention.minutes": "3", "log.retention.hours": "2"}) == {"retention.ms": "180000"}
+    assert topic_settings({"log.retention.ms": "-1", "log.retention.hours": "2"}) == {"retention.ms": "-1"}
+    assert topic_settings({"log.retention.hours": "-1"}) == {"retention.ms": "-1"}
+    assert topic_settings({"log.roll.hours": "1"}) == {"segment.ms": "3600000"}
 
 
 def cluster_log() -> bytes:

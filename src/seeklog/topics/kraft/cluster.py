@@ -4,6 +4,10 @@
 (`metadata`) with snapshots beside it, `<next offset in 20 digits>-<epoch in 10>.checkpoint`. The newest snapshot and
 the records after it give the topics, partitions, and settings. The directory exists on controllers, and on a broker in
 the first of its log directories.
+
+A setting of a topic comes from the topic itself, else from the broker, else from the default for all brokers. The last
+two were set with `kafka-configs --entity-type brokers`. What `server.properties` says is in no file of the directory,
+so a setting that none of the three has is unknown.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seeklog import names
-from seeklog.errors import CorruptionError, HandoverRefused
+from seeklog.errors import CorruptionError
 from seeklog.files import Files, read_if_exists
-from seeklog.handover.metadata import (
+from seeklog.log import LogReader
+from seeklog.names import TopicPartition
+from seeklog.topics.kraft.metadata import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
+    BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
     MetadataRecord,
@@ -29,10 +36,10 @@ from seeklog.handover.metadata import (
     Transaction,
     decode_metadata,
 )
-from seeklog.handover.plan import CLUSTER_METADATA
-from seeklog.handover.snapshot import decode_snapshot
-from seeklog.log import LogReader
+from seeklog.topics.kraft.settings import topic_settings
+from seeklog.topics.kraft.snapshot import decode_snapshot
 
+CLUSTER_METADATA: Final = TopicPartition("__cluster_metadata", 0)
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 
 
@@ -56,9 +63,11 @@ class ClusterTopic:
 
 @dataclass(slots=True)
 class Cluster:
-    """The topics of a cluster by name."""
+    """The topics of a cluster by name, and the settings of its brokers."""
 
     topics: dict[str, ClusterTopic] = field(default_factory=dict)
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The settings of each broker by its id; those of "" are the default for all brokers."""
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply the next record of the metadata log."""
@@ -72,8 +81,13 @@ class Cluster:
             partitions[record.partition] = ClusterPartition(record.replicas, record.leader_epoch)
         elif isinstance(record, PartitionChange):
             self._change(record)
-        elif isinstance(record, ConfigRecord) and record.resource_type == TOPIC_RESOURCE:
+        elif isinstance(record, ConfigRecord):
             self._set(record)
+
+    def config_of(self, topic: str, *, node_id: str) -> dict[str, str]:
+        """Return the settings of a topic that are known, with those that it has from the broker `node_id`."""
+        of_brokers = {**self.brokers.get("", {}), **self.brokers.get(node_id, {})}
+        return {**topic_settings(of_brokers), **self.topics[topic].config}
 
     def _by_id(self, topic_id: str) -> ClusterTopic:
         for topic in self.topics.values():
@@ -95,13 +109,16 @@ class Cluster:
             partition.leader_epoch += 1
 
     def _set(self, record: ConfigRecord) -> None:
-        topic = self.topics.get(record.resource_name)
-        if topic is None:
-            return  # the topic was deleted
-        if record.value is None:
-            topic.config.pop(record.name, None)
+        if record.resource_type == BROKER_RESOURCE:
+            config = self.brokers.setdefault(record.resource_name, {})
+        elif record.resource_type == TOPIC_RESOURCE and record.resource_name in self.topics:
+            config = self.topics[record.resource_name].config
         else:
-            topic.config[record.name] = record.value
+            return  # of another resource, or of a topic that was deleted
+        if record.value is None:
+            config.pop(record.name, None)
+        else:
+            config[record.name] = record.value
 
 
 def read_meta_properties(files: Files, root: str) -> dict[str, str]:
@@ -121,12 +138,7 @@ def has_metadata(files: Files, root: str) -> bool:
 
 
 def read_cluster(files: Files, root: str) -> Cluster:
-    """Return the topics of a cluster, from the metadata in a directory."""
-    if not has_metadata(files, root):
-        raise HandoverRefused(
-            f"{root} holds no {CLUSTER_METADATA}, so the replication of the cluster's topics is unknown. Name the "
-            "directory that has it: the controller's, or the first one of the broker's log.dirs"
-        )
+    """Return the state of a cluster, from the metadata in a directory that has them."""
     directory = f"{root}/{CLUSTER_METADATA}"
     cluster = Cluster()
     for record in _committed(_read_records(files, directory)):

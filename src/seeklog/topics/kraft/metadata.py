@@ -1,4 +1,4 @@
-"""The metadata records of a KRaft cluster that a handover reads or writes.
+"""The metadata records of a KRaft cluster that seeklog reads or writes.
 
 The value of such a record is a frame and a message, big-endian; a record has no key:
 
@@ -45,8 +45,9 @@ _REPLICAS_TAG: Final = 2
 UUID_SIZE: Final = 16
 # A uvarint of 32 bits takes at most five bytes.
 _UVARINT_BITS: Final = 35
+# The resource types of configurations.
 TOPIC_RESOURCE: Final = 2
-"""The resource type of a topic's configuration."""
+BROKER_RESOURCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """A topic setting. The value None deletes it."""
+    """A setting of a topic or a broker. The value None deletes it."""
 
     resource_type: int = TOPIC_RESOURCE
     resource_name: str
@@ -307,7 +308,7 @@ def encode_metadata(record: Written) -> bytes:
 
 
 def decode_metadata(value: bytes) -> MetadataRecord | None:
-    """Decode the value of a metadata record, or return None for a kind that a handover does not use."""
+    """Decode the value of a metadata record, or return None for a kind that seeklog does not use."""
     reader = _Reader(value)
     frame_version, api_key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame_version != FRAME_VERSION:

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from seeklog.errors import CorruptionError
-from seeklog.handover.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
 from seeklog.record.batch import decode_records, encode_batch, split_batches
 from seeklog.record.record import Record
+from seeklog.topics.kraft.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
 
 _HEADER_KEY: Final = struct.pack(">hh", 0, 3)
 _FOOTER_KEY: Final = struct.pack(">hh", 0, 4)
@@ -71,7 +71,7 @@ def encode_bootstrap(records: Sequence[Written], *, now_ms: int) -> bytes:
 
 
 def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
-    """Decode the metadata records that a handover uses. Raises `CorruptionError` if the snapshot is torn or damaged."""
+    """Decode the metadata records that seeklog uses. Raises `CorruptionError` if the snapshot is torn or damaged."""
     try:
         batches = list(split_batches(data))
         size = sum(batch.header.size for batch in batches)
