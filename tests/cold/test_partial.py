@@ -114,6 +114,17 @@ def test_plain_archive_reports_what_is_missing(store: Store, root: Path, archive
     assert done.missing_records == 1_001 - end
 
 
+def test_unreadable_tail_does_not_fail_an_archive_of_sealed_segments(store: Store, root: Path, archive: Path) -> None:
+    store.close()
+    path = root / "orders-0" / f"{sealed_end(root):020d}.log"
+    path.write_bytes(path.read_bytes()[:-5])
+    with open_store(root, read_only=True) as damaged:
+        done = damaged.archive(archive)
+    assert [part.missing_records for part in done.partitions] == [None, 1]
+    with seeklog.open(archive, read_only=True) as cold:
+        assert offsets(cold) == list(range(sealed_end(root)))
+
+
 def test_backup_holds_committed_offsets_and_producers(store: Store, archive: Path) -> None:
     with store.producer(name="loader", linger_ms=0) as producer:
         producer.send("orders", b"named", partition=1).result()

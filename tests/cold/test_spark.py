@@ -262,6 +262,17 @@ def test_archive_job_matches_archive_of_store(spark: SparkSession, directory: Pa
     assert (again.copied_segments, again.kept_segments) == (0, done.copied_segments)
 
 
+def test_backup_job_matches_backup_of_store(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+    with seeklog.open(directory, read_only=True) as store:
+        store.archive(tmp_path / "store", include_active=True)
+    done = jobs.archive(spark, directory, tmp_path / "job", include_active=True, progress=False)
+    assert done.missing_records == 0
+    assert snapshot(tmp_path / "job") == snapshot(tmp_path / "store")
+    assert jobs.verify(spark, tmp_path / "job", progress=False).count() == 0
+    rows = row_offsets(load(spark, tmp_path / "job", subscribe="orders"))
+    assert rows == everything(directory, "orders")
+
+
 def test_archive_job_writes_to_bucket_and_verifies(spark: SparkSession, s3: S3Server, directory: Path) -> None:
     url = f"s3://{BUCKET}/by-job"
     jobs.archive(spark, directory, url, storage_options=s3.options, progress=False)

@@ -30,7 +30,7 @@ from seeklog.archive.manifest import (
 )
 from seeklog.archive.planning import Plan, Rules, check_target, plan_archive
 from seeklog.archive.source import Source, SourceChanged
-from seeklog.errors import ArchiveMismatch, NotAccessible, UsageError
+from seeklog.errors import ArchiveMismatch, NotAccessible, SeeklogError, UsageError
 from seeklog.files import translated
 from seeklog.files.depot import Depot, Version
 from seeklog.names import TopicPartition
@@ -123,19 +123,32 @@ def _coverage(source: Source, manifest: Manifest) -> tuple[ArchivedPartition, ..
         for number in topic.partitions:
             entry = manifest.topics[topic.name].partitions.get(number)
             segments = entry.segments if entry is not None else ()
-            seen = source.ask(TopicPartition(topic.name, number))
+            start, end = _bounds(source, TopicPartition(topic.name, number))
             stamps = (segment.max_timestamp_ms for segment in reversed(segments) if segment.max_timestamp_ms >= 0)
             found.append(
                 ArchivedPartition(
                     topic=topic.name,
                     partition=number,
                     archived_end_offset=entry.end_offset if entry is not None else None,
-                    log_start_offset=seen.log_start_offset,
-                    high_watermark=seen.high_watermark,
+                    log_start_offset=start,
+                    high_watermark=end,
                     newest_timestamp_ms=next(stamps, None),
                 )
             )
     return tuple(found)
+
+
+def _bounds(source: Source, partition: TopicPartition) -> tuple[int | None, int | None]:
+    """Return the log start offset and the high watermark, or None for a log that cannot be read.
+
+    The archive is written by then, and its sealed segments are whole: an error would say otherwise.
+    """
+    try:
+        seen = source.ask(partition)
+    except SeeklogError as error:
+        logger.warning("%s: what is not archived is not known: %s", partition, error)
+        return None, None
+    return seen.log_start_offset, seen.high_watermark
 
 
 def _manifest_after(plan: Plan, entries: Iterable[SegmentEntry]) -> Manifest:

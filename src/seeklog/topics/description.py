@@ -58,16 +58,18 @@ class ArchivedPartition:
     partition: int
     archived_end_offset: int | None
     """The offset after the last archived record, or None if nothing is archived."""
-    log_start_offset: int
-    """The first offset of the log in the store."""
-    high_watermark: int
-    """The offset up to which the log in the store can be read, exclusive."""
+    log_start_offset: int | None
+    """The first offset of the log in the store, or None if the log cannot be read."""
+    high_watermark: int | None
+    """The offset up to which the log in the store can be read, exclusive; None if the log cannot be read."""
     newest_timestamp_ms: int | None
     """The newest timestamp of the last archived records, or None if no record has one."""
 
     @property
-    def missing_records(self) -> int:
-        """The number of offsets in the store's log that are not in the archive."""
+    def missing_records(self) -> int | None:
+        """The number of offsets in the store's log that are not in the archive; None if the log cannot be read."""
+        if self.high_watermark is None or self.log_start_offset is None:
+            return None
         return max(0, self.high_watermark - max(self.archived_end_offset or 0, self.log_start_offset))
 
 
@@ -87,8 +89,8 @@ class Archived:
 
     @property
     def missing_records(self) -> int:
-        """The number of offsets in the store's logs that are not in the archive."""
-        return sum(partition.missing_records for partition in self.partitions)
+        """The number of offsets in the store's logs that are not in the archive, of all logs that can be read."""
+        return sum(partition.missing_records or 0 for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
