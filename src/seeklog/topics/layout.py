@@ -84,6 +84,14 @@ def partition_path(root: str, partition: TopicPartition) -> str:
     return f"{root}/{partition}"
 
 
+def is_opened(files: Files, root: str, partition: TopicPartition) -> bool:
+    """Return whether a writer has opened a partition: only then it has a checkpoint."""
+    try:
+        return files.kind(f"{partition_path(root, partition)}/{names.CHECKPOINT}") == "file"
+    except FileNotFoundError:
+        return False
+
+
 def check_no_directory(files: Files, root: str, topic: str, numbers: Iterable[int]) -> None:
     """Refuse to create partitions over directories that exist and are not the store's."""
     for number in numbers:
