@@ -112,7 +112,8 @@ def prepare_partition(files: Files, root: str, partition: TopicPartition, *, top
     listing = files.list(path)
     is_opened = names.CHECKPOINT in listing  # by a writer that could not note it in the catalog
     if not is_opened and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
-        files.close(files.open(f"{path}/{names.segment_name(0, names.LOG)}", write=True, create=True))
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            files.close(files.open(f"{path}/{names.segment_name(0, suffix)}", write=True, create=True))
     _write_topic_id(files, path, topic_id, durable=durable)
 
 
