@@ -6,6 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from faults.damage import Tally, judge
+from seeklog import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
 
 def bits_of(disk: Disk, paths: Iterable[str], *, step: int = 1) -> Iterator[tuple[str, int]]:
-    """Yield each `step`th bit of some files as path and number."""
+    """Yield each `step`th bit of some files as path and number.
+
+    Of the zeros at the end of a catalog only the first are flipped: they are all the same to it.
+    """
     number = 0
     for path in paths:
-        for bit in range(len(disk.files[path]) * 8):
+        data = disk.files[path]
+        size = len(data.rstrip(b"\0")) + 8 if posixpath.basename(path) == names.TOPICS else len(data)
+        for bit in range(8 * size):
             number += 1
             if number % step == 0:
                 yield path, bit

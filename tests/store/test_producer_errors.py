@@ -298,6 +298,8 @@ def test_retry_refused_for_its_age_stores_no_record_twice(tmp_path: Path) -> Non
     with open_store(tmp_path / "store", clock=clock, files=files) as store:
         config = {"flush": "batch", "message.timestamp.before.max.ms": 1000}
         store.create_topic("events", partitions=1, config=config)
+        with store.writer("events", 0):
+            pass  # the first open of a partition syncs it, too
         producer = store.producer(linger_ms=NEVER_MS, idempotence=True)
         futures = [producer.send("events", b"%d" % age, timestamp_ms=START_MS - age) for age in (1000, 0)]
         files.sync_errors["/events-0/"] = errno.EIO

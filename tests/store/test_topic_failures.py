@@ -85,6 +85,27 @@ def test_failed_addition_adds_no_partitions(root: Path) -> None:
         assert read(store, "orders", 1) == [b"kept"]
 
 
+def test_failed_creation_keeps_records_that_were_appended_meanwhile(root: Path) -> None:
+    """The topic exists for other processes from its entry on, and they may be quick."""
+
+    class Meanwhile(FailingFiles):
+        def make_directory(self, path: str) -> None:
+            if self.fails and path.endswith("orders-2"):
+                append(other, "orders", [b"kept"])
+                other.close()
+            super().make_directory(path)
+
+    files = Meanwhile("make_directory", "orders-2", error=errno.ENOSPC)
+    with open_store(root, files=files) as store, open_store(root) as other:
+        files.fails = True
+        with pytest.raises(DiskFull):
+            store.create_topic("orders", partitions=4)
+        files.fails = False
+
+        assert read(store, "orders") == [b"kept"]
+        assert [read(store, "orders", number) for number in (1, 2, 3)] == [[], [], []]
+
+
 def test_interrupted_creation_can_be_repeated(root: Path) -> None:
     """Ctrl-C in a notebook: the creation is undone at once."""
     files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())

@@ -73,7 +73,7 @@ class Upkeep:
         return deleted
 
     def _maintain(self, partition: TopicPartition) -> int:
-        if self._topics.is_unopened(partition) and not self._table.was_opened(partition):
+        if not self._table.was_opened(partition):
             return 0  # it has no records, and opening it would create its files
         with self._table.borrow(partition, wait_s=0) as log:
             log.roll_if_due()

@@ -96,6 +96,14 @@ def partition_path(root: str, partition: TopicPartition) -> str:
     return f"{root}/{partition}"
 
 
+def is_opened(files: Files, root: str, partition: TopicPartition) -> bool:
+    """Return whether a writer has opened a partition: only then it has a checkpoint."""
+    try:
+        return files.kind(f"{partition_path(root, partition)}/{names.CHECKPOINT}") == "file"
+    except FileNotFoundError:
+        return False
+
+
 def check_no_directory(files: Files, root: str, topic: str, numbers: Iterable[int]) -> None:
     """Refuse to create partitions over directories that exist and are not the store's."""
     for number in numbers:
@@ -116,7 +124,8 @@ def prepare_partition(files: Files, root: str, partition: TopicPartition, *, top
     listing = files.list(path)
     is_opened = names.CHECKPOINT in listing  # by a writer that could not note it in the catalog
     if not is_opened and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
-        files.close(files.open(f"{path}/{names.segment_name(0, names.LOG)}", write=True, create=True))
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            files.close(files.open(f"{path}/{names.segment_name(0, suffix)}", write=True, create=True))
     _write_topic_id(files, path, topic_id, durable=durable)
 
 

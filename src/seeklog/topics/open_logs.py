@@ -31,10 +31,10 @@ from seeklog.errors import (
 from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
 from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
-from seeklog.names import CHECKPOINT, TopicPartition
+from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.catalog import are_different
-from seeklog.topics.layout import partition_path, prepare_partition
+from seeklog.topics.layout import is_opened, partition_path, prepare_partition
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -187,11 +187,8 @@ class OpenLogs:
         return None if self._topics.is_unopened(partition) else self._root_watch.offsets().of(partition)
 
     def was_opened(self, partition: TopicPartition) -> bool:
-        """Return whether a writer has opened a partition that the catalog lists as unopened."""
-        try:
-            return self._files.kind(f"{partition_path(self._root, partition)}/{CHECKPOINT}") == "file"
-        except FileNotFoundError:
-            return False
+        """Return whether a writer has opened a partition, even if the catalog still lists it as unopened."""
+        return not self._topics.is_unopened(partition) or is_opened(self._files, self._root, partition)
 
     def ask(self, partition: TopicPartition, question: Callable[[LogReader], Answer]) -> Answer:
         """Call `question` with a log. Repeat it with a new log if this one is closed meanwhile, as on a reopen."""

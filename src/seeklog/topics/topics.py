@@ -159,19 +159,17 @@ class Topics:
     def _adopt_changes(self, changed: Iterable[str]) -> None:
         """Copy the entries of changed topics from the file's catalog. The caller holds `_lock`."""
         for name in changed:
-            before, now = self._catalog.get(name), self._file.topics.get(name)
-            for catalog, has in (
-                (self._catalog, now is not None),
-                (self._existing, now is not None and now.is_there),
-            ):
-                if has and now is not None:
-                    catalog[name] = now
-                else:
-                    catalog.pop(name, None)
-            if now is not None and now.change is not None:
-                self._unfinished.add(name)
+            before, now = self._catalog.pop(name, None), self._file.topics.get(name)
+            self._unfinished.discard(name)
+            if now is not None:
+                self._catalog[name] = now
+                if now.change is not None:
+                    self._unfinished.add(name)
+            # In one step: other threads look topics up without a lock.
+            if now is not None and now.is_there:
+                self._existing[name] = now
             else:
-                self._unfinished.discard(name)
+                self._existing.pop(name, None)
             self._sorted = None
             self.version += now != before
 
@@ -323,9 +321,14 @@ class Topics:
                     # The topic no longer exists for users. Leftover files do not prevent other changes.
                     logger.warning("%s: topic %s is deleted, but its files remain: %s", self.root, topic.name, error)
 
-    def _undo(self, topic: Topic) -> None:
-        """Remove the partitions that are changing, and the topic if it has no others."""
+    def _undo(self, topic: Topic, *, keeps_opened: bool = False) -> None:
+        """Remove the partitions that are changing, and the topic if it has no others.
+
+        With `keeps_opened`, nothing is removed if a writer has opened one of them.
+        """
         with self._locked(topic) as present:
+            if keeps_opened and any(layout.is_opened(self._files, self.root, partition) for partition in present):
+                return
             discarded = layout.discard_partitions(self._files, self.root, present)
             kept = tuple(number for number in topic.partitions if number not in topic.partitions_changing)
             unopened = tuple(number for number in topic.unopened if number in kept)
@@ -378,9 +381,9 @@ class Topics:
                 # There a missing directory means that the broker has deleted the topic.
                 self._files.sync_directory(self.root)
         except BaseException:
-            # If the undo fails as well, the topic exists.
+            # If the undo fails as well, or another process already has records in it, the topic exists.
             with contextlib.suppress(OSError, SeeklogError):
-                self._undo(replace(topic, partitions_changing=added))
+                self._undo(replace(topic, partitions_changing=added), keeps_opened=True)
             raise
 
     def grow(self, name: str, *, partitions: int) -> Topic:
@@ -451,9 +454,10 @@ class Topics:
 
     def note_opened(self, partition: TopicPartition) -> None:
         """Note that a writer has opened a partition and everything in it is durable, for `write_opened`."""
-        topic_id = self.check(partition).topic_id
-        with self._lock:
-            self._opened.add((topic_id, partition.partition))
+        topic = self._existing.get(partition.topic)
+        if topic is not None:
+            with self._lock:
+                self._opened.add((topic.topic_id, partition.partition))
 
     def write_opened(self) -> None:
         """Write to the catalog which partitions have been opened. From then on, missing files of theirs are a loss."""
@@ -461,12 +465,12 @@ class Topics:
             return
         with self._changing(finishes=False):
             noted = set(self._opened)
-            names_by_id = {topic.topic_id: topic.name for topic in self._existing.values() if topic.unopened}
+            by_id = {topic.topic_id: topic for topic in self.all() if topic.unopened}
             known: dict[str, tuple[int, ...]] = {}
             for topic_id, number in sorted(noted):
-                name = names_by_id.get(topic_id)
-                if name is not None and number in self._existing[name].unopened:
-                    known[name] = (*known.get(name, ()), number)
+                topic = by_id.get(topic_id)
+                if topic is not None and number in topic.unopened:
+                    known[topic.name] = (*known.get(topic.name, ()), number)
             if known:
                 self._commit(opened(known))
             with self._lock:
