@@ -17,7 +17,8 @@ from operator import length_hint
 from types import TracebackType
 from typing import Literal
 
-from seeklog.clock import Clock
+from seeklog.arguments import check_offset, check_whole_number
+from seeklog.clock import Clock, check_wait_ms, timeout_ms_in_s
 from seeklog.config import INT32_MAX
 from seeklog.errors import (
     CommitRefused,
@@ -94,7 +95,8 @@ def offset_from_time(log: LogReader, timestamp_ms: int) -> int:
 def _checked_partition(partition: object) -> TopicPartition:
     if not isinstance(partition, tuple) or len(partition) != 2:
         raise UsageError(f"a partition must be (topic, number), such as ('payments', 0), not {partition!r}")
-    return TopicPartition(*partition)
+    topic, number = partition
+    return TopicPartition(topic, check_offset(number, name="the number of a partition"))
 
 
 def _weak_listener(listener: Listener) -> Callable[[Partitions], None]:
@@ -146,10 +148,10 @@ class Consumer:
             ("heartbeat_interval_ms", heartbeat_interval_ms),
             ("auto_commit_interval_ms", auto_commit_interval_ms),
         ):
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= INT32_MAX:
-                raise UsageError(f"{option} must be a whole number between 1 and {INT32_MAX:,}, not {value!r}")
+            check_whole_number(option, value, minimum=1, maximum=INT32_MAX)
         if heartbeat_interval_ms > max_poll_interval_ms:
             raise UsageError("heartbeat_interval_ms must not be more than max_poll_interval_ms")
+        timeout_s = timeout_ms_in_s("consumer_timeout_ms", consumer_timeout_ms)
         for topic in subscribed:
             topics.find(topic)
         # The store must stay open for this consumer even if nothing else refers to it.
@@ -168,7 +170,7 @@ class Consumer:
         self._commit_interval_s = auto_commit_interval_ms / 1000
         self._next_commit = clock.monotonic() + self._commit_interval_s
         self._max_poll_records = max_poll_records
-        self._timeout_s = NO_TIMEOUT_S if consumer_timeout_ms is None else consumer_timeout_ms / 1000
+        self._timeout_s = NO_TIMEOUT_S if timeout_s is None else timeout_s
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._positions: dict[TopicPartition, _Position] = {}
@@ -313,9 +315,8 @@ class Consumer:
 
     def seek(self, partition: TopicPartition | tuple[str, int], *, offset: int) -> None:
         """Continue at an offset."""
+        offset = check_offset(offset)
         position = self._position(partition)
-        if not isinstance(offset, int) or isinstance(offset, bool):
-            raise UsageError(f"an offset must be an int, not {type(offset).__name__}")
         log = self._log(position.partition)
         start, end = log.log_start_offset, log.log_end_offset
         if not start <= offset <= end:
@@ -373,8 +374,8 @@ class Consumer:
         Records returned by earlier calls count as processed, and an automatic commit may now cover them.
         """
         limit = self._max_poll_records if max_records is None else max_records
-        if not isinstance(limit, int) or limit < 1 or not isinstance(timeout_ms, int | float):
-            raise UsageError("max_records must be at least 1, and timeout_ms a number of milliseconds")
+        check_whole_number("max_records", limit, minimum=1)
+        check_wait_ms("timeout_ms", timeout_ms)
         self._settle_all()
         records: list[Record] = []
         # Everything that can fail comes before positions move, so an error or Ctrl-C loses no records.

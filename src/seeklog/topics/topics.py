@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from seeklog import names
+from seeklog.arguments import check_whole_number
 from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import (
@@ -467,5 +468,4 @@ def _describe_change(before: Topic, now: Topic | None) -> str:
 
 
 def _check_count(partitions: int) -> None:
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise UsageError(f"a topic must have 1 to {MAX_PARTITIONS:,} partitions, not {partitions!r}")
+    check_whole_number("partitions", partitions, minimum=1, maximum=MAX_PARTITIONS)
