@@ -528,7 +528,7 @@ class Partition:
         except OSError as error:
             if is_full(error):
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
-            raise self.gate.fail("starting a segment", error) from error
+            raise self.gate.fail("starting a segment", error, outcome="nothing was written; ") from error
         self.producers.rolled(end)
         logger.debug("%s: rolled at offset %d", self.directory, end)
         if self._background is not None:
