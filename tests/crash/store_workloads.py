@@ -5,14 +5,16 @@ Each workload is a function of a `StoreRecorder`. Its preparation runs unobserve
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.sim import Disk, Rename
-from crash.store_recorder import NEW_STORE
+from crash.store_recorder import NEW_STORE, ROOT
 from seeklog import names
 from seeklog.errors import InvalidConfig, TopicExists, TopicNotFound, UsageError
 
@@ -174,6 +176,52 @@ def delete_topic_with_offsets(on: StoreRecorder) -> None:
         on.commit("billing", {("orders", 0): 1})
         on.maintain()
     on.delete_topic("orders")
+    on.close()
+
+
+def fill_disk(on: StoreRecorder) -> None:
+    """Let no byte be written until the records of "orders" are removed. Call it before the store is opened."""
+
+    disk = on.sim
+
+    def is_full() -> bool:
+        return is_filling and any(
+            file_name.endswith(names.LOG)
+            for name in disk.list(ROOT)
+            if name.startswith("orders-")
+            for file_name in disk.list(f"{ROOT}/{name}")
+        )
+
+    is_filling = False
+    full = FaultyFiles(disk, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True, is_on=is_full)
+    on.door = lambda files: full if files is disk else files
+    on.open()
+    on.create_topic("orders", partitions=3)
+    on.create_topic("payments", flush="batch")
+    on.send("orders", 3, 2, 1, size=500)
+    on.send("payments", 2)
+    on.commit("fraud", {("orders", 0): 2, ("orders", 1): 1, ("payments", 0): 1})
+    on.maintain()
+    is_filling = True
+
+
+@workload("delete_topic on a full disk")
+def delete_topic_on_full_disk(on: StoreRecorder) -> None:
+    """The catalog has no room for the deletion until the records are gone: renames decide it."""
+    with on.unobserved():
+        fill_disk(on)
+    on.delete_topic("orders")
+    on.send("payments", 1)
+    on.close()
+
+
+@workload("delete_topic on a full disk after a kill")
+def delete_topic_on_full_disk_after_a_kill(on: StoreRecorder) -> None:
+    """Power may be lost at each boundary of the open that finishes it."""
+    with on.unobserved():
+        fill_disk(on)
+    on.kill_during(lambda: on.delete_topic("orders"), at=on.chance.randrange(1, 40))
+    on.open()
     on.close()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -116,8 +117,48 @@ def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartit
     files.sync_directory(root)
 
 
-def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None:
-    """Remove the directories of deleted partitions, a broker's too."""
+def decide_deletion(files: Files, root: str, topic: Topic, partitions: Sequence[TopicPartition]) -> bool:
+    """Delete a topic without writing a byte, and make the space of its records free. The caller holds all locks.
+
+    The rename of its first partition decides. It needs no space, unlike a note in the catalog, and its new name tells
+    it from other deleted directories: `find_decided` finds it after a crash. The directory stays until the catalog
+    has the deletion. Returns False and does nothing if the directory of the first partition does not exist.
+    """
+    first = _first(topic)
+    if first not in partitions:
+        return False
+    files.rename(partition_path(root, first), f"{root}/{_decision(topic)}")
+    files.sync_directory(root)
+    discard_partitions(files, root, [partition for partition in partitions if partition != first])
+    remove_discarded(files, root, files.kinds(root), decided=[topic])
+    return True
+
+
+def find_decided(kinds: Mapping[str, Kind], catalog: Catalog) -> list[Topic]:
+    """Return the topics that a rename has deleted, and that the catalog still has."""
+    if not any(map(names.is_deleted_directory, kinds)):
+        return []
+    # A broker may create a topic again without an id, and then only its directory tells it from the deleted one.
+    return [
+        topic
+        for topic in catalog.values()
+        if topic.is_there and topic.partitions and _decision(topic) in kinds and str(_first(topic)) not in kinds
+    ]
+
+
+def _decision(topic: Topic) -> str:
+    """Return the name whose directory means that the topic is deleted. A topic with another id has another name."""
+    unique = hashlib.blake2b(topic.topic_id.encode(), digest_size=16).hexdigest()
+    return names.deleted_directory(_first(topic), unique)
+
+
+def _first(topic: Topic) -> TopicPartition:
+    return TopicPartition(topic.name, topic.partitions[0])
+
+
+def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind], *, decided: Iterable[Topic] = ()) -> None:
+    """Remove the directories of deleted partitions, a broker's too, but only empty those that decide a deletion."""
+    decisions = set(map(_decision, decided))
     for name, kind in kinds.items():
         if kind != "directory" or not names.is_deleted_directory(name):
             continue
@@ -126,7 +167,8 @@ def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None
             for file_name in files.list(path):
                 with contextlib.suppress(FileNotFoundError):
                     files.remove(f"{path}/{file_name}")
-            files.remove_directory(path)
+            if name not in decisions:
+                files.remove_directory(path)
         except FileNotFoundError:
             continue
         except OSError as error:

@@ -18,6 +18,7 @@ from seeklog.arguments import check_whole_number
 from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import (
+    DiskFull,
     InvalidConfig,
     LogClosed,
     SeeklogError,
@@ -29,6 +30,7 @@ from seeklog.files import (
     Files,
     Lock,
     ReadOnlyFiles,
+    is_full,
     retry_while_locked,
     sync_ancestors,
     take_lock,
@@ -130,6 +132,7 @@ class Topics:
                 # A topic that is being created is in the catalog before its first directory: it is not a broker's.
                 return self._read_disk()
             catalog |= found
+            catalog |= {topic.name: _being_deleted(topic) for topic in layout.find_decided(kinds, catalog)}
         return catalog, data
 
     def _is_check_due(self) -> bool:
@@ -272,17 +275,19 @@ class Topics:
     def _finish_changes(self) -> None:
         """Undo or finish the changes that a crash or an error interrupted."""
         for topic in [topic for topic in self._catalog.values() if topic.change is not None]:
-            if topic.change != "delete":
-                self._undo(topic)
-                self._remove_discarded()
-            elif self.forget is not None:
-                try:
+            try:
+                if topic.change != "delete":
+                    self._undo(topic)
+                    self._remove_discarded()
+                elif self.forget is not None:
                     with self._locked(topic) as present:
                         self._finish_delete(topic, present)
-                    self._remove_discarded()
-                except (OSError, SeeklogError) as error:
-                    # The topic no longer exists for users. Leftover files do not prevent other changes.
-                    logger.warning("%s: topic %s is deleted, but its files remain: %s", self.root, topic.name, error)
+            except (OSError, SeeklogError) as error:
+                # A topic that is being created or deleted does not exist for users, so what is left of it does not
+                # prevent other changes. One of them may be the deletion that makes room.
+                if topic.change != "delete" and not (is_full(error) or isinstance(error, DiskFull)):
+                    raise
+                logger.warning("%s: files of topic %s remain: %s", self.root, topic.name, error)
 
     def _undo(self, topic: Topic) -> None:
         with self._locked(topic) as present:
@@ -298,7 +303,16 @@ class Topics:
         return layout.locked_partitions(self._files, self._clock, self.root, partitions)
 
     def _remove_discarded(self) -> None:
-        layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
+        """Remove the directories of deleted partitions. First write down the deletions that a rename has decided."""
+        kinds = self._files.kinds(self.root)
+        decided = layout.find_decided(kinds, self._catalog)
+        try:
+            while decided:
+                self._put(_being_deleted(decided[-1]))
+                decided.pop()
+        except OSError as error:
+            logger.warning("%s: topic %s is deleted, but still in the catalog: %s", self.root, decided[-1].name, error)
+        layout.remove_discarded(self._files, self.root, kinds, decided=decided)
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
         """Create a topic, completely or not at all."""
@@ -380,14 +394,15 @@ class Topics:
     def delete(self, name: str) -> None:
         """Delete a topic and all of its records.
 
-        The first write of the catalog deletes it for every process. After a crash the next open finishes the rest.
+        The first write of the catalog deletes it for every process. After a crash the next open finishes the rest. On a
+        full disk a rename deletes it, and the catalog follows when the space of the records is free.
         Raises `LogLocked`, and deletes nothing, if another process writes one of the partitions.
         """
         with self._changing():
             topic = self._changeable(name)
-            going = replace(topic, change="delete", partitions_changing=topic.partitions)
+            going = _being_deleted(topic)
             with self._locked(going) as present:
-                self._put(going)
+                present = self._decide_deletion(going, present)
                 try:
                     self._finish_delete(going, present)
                 except OSError as error:
@@ -395,7 +410,22 @@ class Topics:
                     raise translate(
                         error, f"topic {name!r} is deleted, but its files are not all removed", advice=advice
                     ) from error
-            self._remove_discarded()
+
+    def _decide_deletion(self, going: Topic, present: list[TopicPartition]) -> list[TopicPartition]:
+        """Write to the catalog that a topic is deleted. Return the partitions whose directories still exist."""
+        try:
+            self._put(going)
+            return present
+        except OSError as error:
+            # The deletion makes the room that the catalog needs, so it must not wait for that room.
+            if not is_full(error) or not layout.decide_deletion(self._files, self.root, going, present):
+                raise
+        with translated(
+            f"topic {going.name!r} is deleted, but still in the catalog",
+            advice="delete it again, or open the store again, when there is room",
+        ):
+            self._put(going)
+        return []
 
     def finish_deletes(self) -> None:
         """Finish deletions that a crash interrupted."""
@@ -404,9 +434,11 @@ class Topics:
                 pass
 
     def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> None:
+        layout.discard_partitions(self._files, self.root, present)
+        # First of all: what follows may need the space of the records.
+        self._remove_discarded()
         if self.forget is not None:
             self.forget(topic.name)
-        layout.discard_partitions(self._files, self.root, present)
         # Before the name is free: a new topic of that name must not inherit these values.
         self._write_root_offsets({}, without=topic.name)
         self._drop(topic.name)
@@ -456,6 +488,10 @@ class Topics:
                 merged[canonical_setting(name)] = getattr(given, name)
         self._defaults.with_settings(merged)
         return merged
+
+
+def _being_deleted(topic: Topic) -> Topic:
+    return replace(topic, change="delete", partitions_changing=topic.partitions)
 
 
 def _describe_change(before: Topic, now: Topic | None) -> str:
