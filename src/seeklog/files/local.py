@@ -18,10 +18,13 @@ import sys
 from collections.abc import Iterator
 from os import pread, pwrite
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
 from seeklog.names import is_url
+
+if TYPE_CHECKING:
+    from seeklog.files.watch import DirectoryWatch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -154,6 +157,10 @@ class Files(Protocol):
 
     def has_broker(self, path: str) -> bool:
         """Return whether a running Kafka broker holds its lock. Nothing is written."""
+        ...
+
+    def watch(self) -> DirectoryWatch | None:
+        """Return a watch over directories, or None if this disk does not report changes."""
         ...
 
 
@@ -332,6 +339,13 @@ class OsFiles:
         finally:
             os.close(handle)
 
+    def watch(self) -> DirectoryWatch | None:
+        try:
+            from seeklog.files.watch import open_watch  # ctypes takes milliseconds to import
+        except ImportError:
+            return None  # a Python without ctypes
+        return open_watch()
+
 
 def _lock_of_whole_file(kind: int) -> bytes:
     """Return the C structure `flock` for a lock on the whole file: F_RDLCK is shared, F_WRLCK exclusive."""
@@ -438,6 +452,10 @@ class ReadOnlyFiles:
     def has_broker(self, path: str) -> bool:
         """Return False: no broker runs on a copy."""
         return False
+
+    def watch(self) -> DirectoryWatch | None:
+        """Return None: nothing changes."""
+        return None
 
     def lock_as_broker(self, path: str) -> int:
         self.refuse(path)

@@ -58,6 +58,9 @@ class Membership:
         self._heartbeat_s = heartbeat_interval_ms / 1000
         self._on_revoke = on_revoke
         self._next_heartbeat = 0.0
+        self._basis: tuple[int, dict[str, Member]] | None = None
+        """The version of the topics and the members for which `_planned` was made."""
+        self._planned: frozenset[TopicPartition] = frozenset()
         self._lock: Lock | None = None
         self._member = Member(
             member_id=f"{client_id}-{uuid.uuid4()}",
@@ -171,7 +174,13 @@ class Membership:
         self.assignment = state.members[self.member_id].assignment
 
     def _plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:
-        """Return the partitions that this member should have."""
+        """Return the partitions that this member should have. The plan is made again when members or topics change."""
+        basis = (self._topics.version, dict(members))
+        if basis != self._basis:
+            self._basis, self._planned = basis, self._new_plan(members)
+        return self._planned
+
+    def _new_plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:
         partitions: dict[str, Collection[int]] = {}
         for topic in {topic for member in members.values() for topic in member.topics}:
             with contextlib.suppress(TopicNotFound):

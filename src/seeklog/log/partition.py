@@ -659,6 +659,11 @@ class Partition:
             self.publisher.try_publish(offset)
         self.gate.wake()
 
+    def settled_watermark(self) -> int:
+        """Return the high watermark after an append that is in progress."""
+        with self.lock:
+            return self.high_watermark
+
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
         """Wait until the high watermark is above `offset`, the log ends, or `timeout` seconds have passed."""
         self.gate.wait(lambda: self.high_watermark > offset, timeout)

@@ -126,6 +126,13 @@ class LogReader:
         """The end of the records that readers see, exclusive."""
         return self._fresh().high_watermark
 
+    def settled_watermark(self) -> int:
+        """Return the high watermark that was read last or, in a log that this process writes, after a running append.
+
+        An append changes the directory before it raises the watermark. Who sees the change must not miss the record.
+        """
+        return self._source.settled_watermark()
+
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets: the end of the log, exclusive."""
