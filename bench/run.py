@@ -14,7 +14,7 @@ from time import perf_counter
 if not __package__:  # run as a file: make `bench` importable
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, startup, store
+from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, startup, store, waiting
 from bench.figures import open as opening
 from bench.machine import facts
 from bench.measure import Bench
@@ -30,6 +30,7 @@ FAMILIES = {
     "open": opening.measure,
     "startup": startup.measure,
     "store": store.measure,
+    "waiting": waiting.measure,
     "keys": keys.measure,
     "compaction": compaction.measure,
     "spark": spark.measure,
