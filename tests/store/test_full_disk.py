@@ -54,6 +54,7 @@ def store(root: Path, disk: SmallDisk) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.id("delete-on-a-full-disk")
 def test_topic_is_deleted_on_a_full_disk(store: Store, disk: SmallDisk, root: Path) -> None:
     disk.capacity = disk.used()
     with pytest.raises(DiskFull):
@@ -98,6 +99,7 @@ class Killed(BaseException):
     """Ends a process, as far as its files are concerned."""
 
 
+@pytest.mark.id("deletion-on-a-full-disk-killed")
 @pytest.mark.parametrize("renames", range(1, 4))
 def test_deletion_that_a_kill_interrupted_is_finished_by_the_next_open(
     root: Path, disk: SmallDisk, renames: int

@@ -68,6 +68,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 # ---------------------------------------------------------------- a thread that ends
 
 
+@pytest.mark.id("sender-ends")
 def test_futures_fail_when_the_sending_thread_ends(ending: Ending) -> None:
     producer = ending.producer()
     futures = [producer.send("t", b"v") for _ in range(3)]
@@ -176,6 +177,7 @@ def failing_roll(path: Path, *, error: int = errno.EMFILE) -> tuple[Store, Fault
     return store, files
 
 
+@pytest.mark.id("producer-goes-on")
 @pytest.mark.parametrize("idempotence", [False, True])
 def test_producer_goes_on_after_one_emfile_at_a_roll(tmp_path: Path, idempotence: bool) -> None:
     """Goal: exactly the batch that met the error is missing, and its future says so."""

@@ -179,7 +179,7 @@ class Lane:
         self.batch_bytes = batch_bytes
         self.gathering: Gathering | None = None
         self.failure: SeeklogError | None = None
-        """The error that stopped the log for good. The lane accepts no more records."""
+        """The error that stopped the log permanently. The lane accepts no more records."""
 
 
 class _Part(NamedTuple):
@@ -311,7 +311,7 @@ class Sender:
             self._end_with(error, sending)
 
     def _finish(self, batches: Iterable[Gathering]) -> None:
-        """Make the room of batches free, and wake whoever waits for it or for their end."""
+        """Make the room of batches free, and wake the callers that wait for it or for their end."""
         with self._lock:
             self._outstanding.difference_update(batches)
             self._buffered -= sum(batch.size - HEADER_SIZE for batch in batches)
