@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import PATIENCE_S
+from log.workbench import PATIENCE_S, wait_until
 from seeklog.files import watch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
@@ -119,6 +121,25 @@ def test_wake_and_close_end_a_wait(watching: watch.DirectoryWatch) -> None:
     assert not watching.add("/")
     watching.wake()
     watching.close()
+
+
+def test_signal_handler_may_close_the_watch_that_its_thread_waits_for(watching: watch.DirectoryWatch) -> None:
+    """Goal: `close` in a handler, which runs in the middle of the wait, neither hangs nor releases handles in use."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: watching.close())
+
+    def kill() -> None:
+        wait_until(lambda: watching._is_waiting, "the wait")  # type: ignore[attr-defined]
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    try:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        watching.wait(PATIENCE_S)
+        killer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not watching.wait(PATIENCE_S)
+    assert watching.changes() is None
 
 
 def test_no_watch_is_opened_beyond_the_limit_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

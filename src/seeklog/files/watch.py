@@ -102,26 +102,26 @@ def open_watch() -> DirectoryWatch | None:
 
 
 class Inotify:
-    """A watch with a queue of events in the kernel."""
+    """A watch with a queue of events in the kernel.
+
+    `close` may come from another thread, or from a signal handler in the middle of any method here. So the lock is
+    reentrant, and the handles are released by `wait` if it is using them.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        # Held by the thread that waits, and for each use of the two handles: a closed one may soon be another file.
-        self._lock = threading.Lock()
-        self._handles = threading.Lock()
+        self._lock = threading.RLock()
         self._is_closed = False
+        self._is_waiting = False
         self._directories: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
+        self._wake = -1
         self._queue = self._call(self._libc.inotify_init1, os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        except BaseException:
-            os.close(self._queue)
-            raise
+        _open_watches.add(self)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ready = select.poll()
         self._ready.register(self._queue, select.POLLIN)
         self._ready.register(self._wake, select.POLLIN)
-        _open_watches.add(self)
 
     @staticmethod
     def _call(function: Callable[..., int], *arguments: object) -> int:
@@ -132,15 +132,12 @@ class Inotify:
         return result
 
     def add(self, directory: str) -> bool:
+        path = os.fsencode(directory)
         with self._lock:
-            if self._is_closed:
-                return False
-            path = os.fsencode(directory)
             try:
                 if not self._is_local(path):
                     return False
-                mask = ctypes.c_uint32(_MASK)
-                number = self._call(self._libc.inotify_add_watch, self._queue, path, mask)
+                number = self._call(self._libc.inotify_add_watch, self._queue, path, ctypes.c_uint32(_MASK))
             except OSError:
                 return False
             self._directories[number] = directory
@@ -155,22 +152,20 @@ class Inotify:
     def forget(self, directory: str) -> None:
         with self._lock:
             number = self._numbers.pop(directory, None)
-            if number is None:
-                return
-            self._directories.pop(number, None)
-            if not self._is_closed:
-                self._libc.inotify_rm_watch(self._queue, number)  # it fails if the directory is gone
+            if number is not None:
+                self._directories.pop(number, None)
+                self._libc.inotify_rm_watch(self._queue, number)  # fails if the directory or the queue is gone
 
     def changes(self) -> set[str] | None:
         changed: set[str] = set()
         with self._lock:
-            if self._is_closed:
-                return None
             while True:
                 try:
                     data = os.read(self._queue, _READ_SIZE)
                 except BlockingIOError:
                     return changed
+                except OSError:
+                    return None  # closed
                 position = 0
                 while position < len(data):
                     number, mask, _, name_size = _EVENT.unpack_from(data, position)
@@ -186,41 +181,51 @@ class Inotify:
                         changed.add(directory)
 
     def wait(self, seconds: float) -> bool:
-        with self._lock:
+        # In this order: a `close` between the two leaves the handles to this method.
+        self._is_waiting = True
+        try:
             if self._is_closed:
                 return False
             self._ready.poll(seconds * 1000)
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
             return True
+        finally:
+            with self._lock:
+                self._is_waiting = False
+                if self._is_closed:
+                    self._release()
+                else:
+                    with contextlib.suppress(BlockingIOError):  # nobody woke this thread
+                        os.eventfd_read(self._wake)
 
     def wake(self) -> None:
-        with self._handles:
-            if not self._is_closed:
-                with contextlib.suppress(BlockingIOError):  # woken so often that the counter is full
-                    os.eventfd_write(self._wake, 1)
+        with self._lock, contextlib.suppress(BlockingIOError):  # woken so often that the counter is full
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """End the watch. Closing twice has no effect."""
-        self.wake()
         with self._lock:
-            self._close()
+            self._is_closed = True
+            self.wake()
+            if not self._is_waiting:
+                self._release()
 
-    def _close(self) -> None:
-        with self._handles:
-            if not self._is_closed:
-                self._is_closed = True
-                os.close(self._queue)
-                os.close(self._wake)
+    def _release(self) -> None:
+        # A released number may soon be another file, so it is forgotten first.
+        handles, self._queue, self._wake = (self._queue, self._wake), -1, -1
+        for handle in handles:
+            if handle >= 0:
+                os.close(handle)
 
     def abandon(self) -> None:
         """End the watch in a forked child, where it would take events from the parent's queue."""
-        self._lock, self._handles = threading.Lock(), threading.Lock()
-        self._close()
+        self._lock = threading.RLock()
+        self._is_closed = True
+        self._release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ready"):
-            self._close()
+        if hasattr(self, "_queue"):
+            self._release()
 
 
 def _abandon_all() -> None:
