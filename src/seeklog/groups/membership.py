@@ -174,7 +174,7 @@ class Membership:
         self.assignment = state.members[self.member_id].assignment
 
     def _plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:
-        """Return the partitions that this member should have. A plan of thousands takes long, so the last one is kept."""
+        """Return the partitions that this member should have. The last plan is kept: one of thousands takes long."""
         partitions: dict[str, Collection[int]] = {}
         for topic in {topic for member in members.values() for topic in member.topics}:
             with contextlib.suppress(TopicNotFound):
