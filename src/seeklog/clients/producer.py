@@ -4,9 +4,9 @@ A key maps to the partition that Kafka's default partitioner (murmur2) chooses. 
 partition until its batch is full or has lingered, then move to another, so that batches are large with any number of
 partitions.
 
-If a log fails during an append, the batch may or may not be written. The producer reopens the log for its next batch. An
-idempotent producer, which numbers the records of each partition, also appends the failed batch again; the log stores it
-once. A plain producer reports it in the futures of its records.
+If a log fails during an append, the batch may or may not be written. The producer reopens the log for its next batch.
+An idempotent producer, which numbers the records of each partition, also appends the failed batch again; the log stores
+it once. A plain producer reports it in the futures of its records.
 """
 
 from __future__ import annotations
