@@ -14,7 +14,21 @@ from time import perf_counter
 if not __package__:  # run as a file: make `bench` importable
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, startup, store, topics
+from bench.figures import (
+    append,
+    compaction,
+    durable,
+    keys,
+    lake,
+    read,
+    recovery,
+    scan,
+    spark,
+    startup,
+    store,
+    topics,
+    waiting,
+)
 from bench.figures import open as opening
 from bench.machine import facts
 from bench.measure import Bench
@@ -31,6 +45,7 @@ FAMILIES = {
     "startup": startup.measure,
     "store": store.measure,
     "topics": topics.measure,
+    "waiting": waiting.measure,
     "keys": keys.measure,
     "compaction": compaction.measure,
     "spark": spark.measure,

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from time import monotonic, sleep, time_ns
-from typing import Protocol
+from typing import Final, Protocol
+
+from seeklog.arguments import check_number
+
+# The longest wait that the threads of this platform accept: 292 years on Linux. A longer one raises `OverflowError` in
+# the thread that waits.
+MAX_WAIT_S: Final = int(threading.TIMEOUT_MAX)
+MAX_WAIT_MS: Final = 1000 * MAX_WAIT_S
+_NO_LIMIT: Final = "; pass None to wait without a limit"
 
 
 class Clock(Protocol):
@@ -33,3 +42,23 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         sleep(seconds)
+
+
+def check_wait_ms(name: str, value: object) -> float:
+    """Return a time to wait in milliseconds, or raise `UsageError`."""
+    return check_number(name, value, maximum=MAX_WAIT_MS)
+
+
+def check_wait_s(name: str, value: object) -> float:
+    """Return a time to wait in seconds, or raise `UsageError`."""
+    return check_number(name, value, maximum=MAX_WAIT_S)
+
+
+def timeout_ms_in_s(name: str, value: object) -> float | None:
+    """Return a timeout of milliseconds in seconds, None for no limit, or raise `UsageError`."""
+    return None if value is None else check_number(name, value, maximum=MAX_WAIT_MS, advice=_NO_LIMIT) / 1000
+
+
+def check_timeout_s(name: str, value: object) -> float | None:
+    """Return a timeout in seconds, None for no limit, or raise `UsageError`."""
+    return None if value is None else check_number(name, value, maximum=MAX_WAIT_S, advice=_NO_LIMIT)

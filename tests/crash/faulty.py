@@ -162,6 +162,9 @@ class FaultyFiles:
         self._check("has_broker", path)
         return self.inner.has_broker(path)
 
+    def watch(self) -> None:
+        return None
+
     def lock_as_broker(self, path: str) -> int:
         self._check("lock_as_broker", path)
         handle = self.inner.lock_as_broker(path)

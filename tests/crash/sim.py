@@ -381,6 +381,9 @@ class SimFiles:
         file = self._inode(path)
         return any(other.is_broker and other.file is file for other in self._handles.values())
 
+    def watch(self) -> None:
+        return None
+
     def lock_as_broker(self, path: str) -> int:
         return self._lock_broker_file(path, as_broker=True)
 

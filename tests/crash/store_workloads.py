@@ -5,6 +5,7 @@ Each workload is a function of a `StoreRecorder`. Its preparation runs unobserve
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,10 +13,12 @@ from unittest import mock
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.sim import Disk, Rename, Write
-from crash.store_recorder import NEW_STORE
+from crash.store_recorder import NEW_STORE, ROOT
 from seeklog import names
 from seeklog.errors import InvalidConfig, TopicExists, TopicNotFound, UsageError
+from seeklog.files import Buffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,6 +179,64 @@ def delete_topic_with_offsets(on: StoreRecorder) -> None:
         on.commit("billing", {("orders", 0): 1})
         on.maintain()
     on.delete_topic("orders")
+    on.close()
+
+
+class FullDisk(FaultyFiles):
+    """A disk without a free block: only the blocks of existing files can be written."""
+
+    __slots__ = ()
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if position + len(data) <= self.inner.size(handle):
+            self.inner.write(handle, data, position)
+        else:
+            FaultyFiles.write(self, handle, data, position)
+
+
+def fill_disk(on: StoreRecorder) -> None:
+    """Let no file grow until the records of "orders" are removed. Call it before the store is opened."""
+
+    disk = on.sim
+
+    def is_full() -> bool:
+        return is_filling and any(
+            file_name.endswith(names.LOG)
+            for name in disk.list(ROOT)
+            if name.startswith("orders-")
+            for file_name in disk.list(f"{ROOT}/{name}")
+        )
+
+    is_filling = False
+    full = FullDisk(disk, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True, is_on=is_full)
+    on.door = lambda files: full if files is disk else files
+    on.open()
+    on.create_topic("orders", partitions=3)
+    on.create_topic("payments", flush="batch")
+    on.send("orders", 3, 2, 1, size=500)
+    on.send("payments", 2)
+    on.commit("fraud", {("orders", 0): 2, ("orders", 1): 1, ("payments", 0): 1})
+    on.maintain()
+    is_filling = True
+
+
+@workload("delete_topic on a full disk")
+def delete_topic_on_full_disk(on: StoreRecorder) -> None:
+    """The catalog has room for the deletion, but the groups have none for tombstones until the records are gone."""
+    with on.unobserved():
+        fill_disk(on)
+    on.delete_topic("orders")
+    on.send("payments", 1)
+    on.close()
+
+
+@workload("delete_topic on a full disk after a kill")
+def delete_topic_on_full_disk_after_a_kill(on: StoreRecorder) -> None:
+    """Power may be lost at each boundary of the open that finishes it."""
+    with on.unobserved():
+        fill_disk(on)
+    on.kill_during(lambda: on.delete_topic("orders"), at=on.chance.randrange(1, 40))
+    on.open()
     on.close()
 
 

@@ -163,6 +163,9 @@ class RealDisk:
     def has_broker(self, path: str) -> bool:
         return self._files.has_broker(self._at(path))
 
+    def watch(self) -> None:
+        return None
+
     def lock_as_broker(self, path: str) -> int:
         return self._change(lambda: self._give(self._files.lock_as_broker(self._at(path))))
 

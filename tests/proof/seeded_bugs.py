@@ -256,7 +256,9 @@ BUGS: Final = (
         "a producer syncs only the log that it appended to last",
         (
             Edit(
-                "append_records", "self._unsynced[unsynced] = offsets.stop", "self._unsynced = {unsynced: offsets.stop}"
+                "_send",
+                "unsynced[part.unsynced] = (batch.lane, part.offsets[-1] + 1)",
+                "unsynced = {part.unsynced: (batch.lane, part.offsets[-1] + 1)}",
             ),
         ),
         ("ack-after-reopen-later-batch",),

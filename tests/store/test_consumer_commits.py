@@ -96,9 +96,11 @@ def test_invalid_metadata_is_refused(store: Store, value: Any) -> None:
 
 def test_commit_for_missing_partition_is_refused(store: Store) -> None:
     with store.consumer(**GROUP) as consumer:
-        for wrong in (("events", 3), ("other", 0), ("events", "0")):
+        for wrong in (("events", 3), ("other", 0)):
             with pytest.raises(TopicNotFound):
-                consumer.commit({wrong: 0})  # type: ignore[dict-item]
+                consumer.commit({TopicPartition(*wrong): 0})
+        with pytest.raises(UsageError, match="number of a partition"):
+            consumer.commit({("events", "0"): 0})  # type: ignore[dict-item]
     assert store.groups() == []
 
 

@@ -137,9 +137,9 @@ COUNTS: list[Any] = [0, -1, -(2**63), 10_001, 2**31, 2**100, True, False, None, 
 def test_invalid_partition_count_is_refused(store: Store, root: Path, partitions: Any) -> None:
     before = snapshot(root)
 
-    with pytest.raises(UsageError, match="1 to 10,000 partitions"):
+    with pytest.raises(UsageError, match="partitions must be a whole number from 1 to 10,000"):
         store.create_topic("orders", partitions=partitions)
-    with pytest.raises(UsageError, match="1 to 10,000 partitions"):
+    with pytest.raises(UsageError, match="partitions must be a whole number from 1 to 10,000"):
         store.add_partitions("payments", partitions=partitions)
 
     assert snapshot(root) == before
@@ -228,8 +228,8 @@ def test_error_of_empty_store_says_it_has_no_topics(root: Path) -> None:
         store.log("payments", 0)
 
 
-@pytest.mark.parametrize("partition", [-1, 2, 2**31, None, "0"])
-def test_missing_partition_is_refused_with_list_of_existing_ones(store: Store, partition: Any) -> None:
+@pytest.mark.parametrize("partition", [-1, 2, 2**31])
+def test_missing_partition_is_refused_with_list_of_existing_ones(store: Store, partition: int) -> None:
     with pytest.raises(TopicNotFound, match=r"only 0, 1$"):
         store.log("payments", partition)
 

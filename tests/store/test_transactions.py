@@ -453,7 +453,7 @@ def test_two_drivers_of_one_application_cannot_commit_at_once(root: Path) -> Non
 def test_commit_needs_writable_store_and_valid_version(root: Path) -> None:
     with open_store(root, read_only=True) as store, pytest.raises(UsageError, match="read-only"):
         store.transactions.commit(APP, 0, [])
-    with open_store(root) as store, pytest.raises(UsageError, match="0 or more"):
+    with open_store(root) as store, pytest.raises(UsageError, match="version must be a whole number"):
         store.transactions.commit(APP, -1, [])
 
 

@@ -17,7 +17,9 @@ from operator import length_hint
 from types import TracebackType
 from typing import Literal
 
-from seeklog.clock import Clock
+from seeklog.arguments import check_offset, check_whole_number
+from seeklog.clients.turns import Turns
+from seeklog.clock import Clock, check_wait_ms, timeout_ms_in_s
 from seeklog.config import INT32_MAX
 from seeklog.errors import (
     CommitRefused,
@@ -44,9 +46,13 @@ AutoOffsetReset = Literal["earliest", "latest", "error"]
 Partitions = frozenset[TopicPartition]
 Listener = Callable[[Partitions], object]
 
-# How long an idle `poll` sleeps between two checks: at first, and at most.
+# How long a waiting `poll` sleeps between two looks at the partitions: at first, and at most. Where many partitions
+# take longer to look at, it sleeps until the looks take a fiftieth of the time.
 MIN_PAUSE_S = 0.001
 MAX_PAUSE_S = 0.02
+MAX_PAUSE_SHARE = 49
+# The same while every partition rests, and a change ends the sleep: for the changes of topics and groups.
+MAX_REST_S = 0.25
 NO_TIMEOUT_S = float("inf")
 MAX_CLIENT_ID_BYTES = 1024
 
@@ -94,7 +100,8 @@ def offset_from_time(log: LogReader, timestamp_ms: int) -> int:
 def _checked_partition(partition: object) -> TopicPartition:
     if not isinstance(partition, tuple) or len(partition) != 2:
         raise UsageError(f"a partition must be (topic, number), such as ('payments', 0), not {partition!r}")
-    return TopicPartition(*partition)
+    topic, number = partition
+    return TopicPartition(topic, check_offset(number, name="the number of a partition"))
 
 
 def _weak_listener(listener: Listener) -> Callable[[Partitions], None]:
@@ -146,10 +153,10 @@ class Consumer:
             ("heartbeat_interval_ms", heartbeat_interval_ms),
             ("auto_commit_interval_ms", auto_commit_interval_ms),
         ):
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= INT32_MAX:
-                raise UsageError(f"{option} must be a whole number between 1 and {INT32_MAX:,}, not {value!r}")
+            check_whole_number(option, value, minimum=1, maximum=INT32_MAX)
         if heartbeat_interval_ms > max_poll_interval_ms:
             raise UsageError("heartbeat_interval_ms must not be more than max_poll_interval_ms")
+        timeout_s = timeout_ms_in_s("consumer_timeout_ms", consumer_timeout_ms)
         for topic in subscribed:
             topics.find(topic)
         # The store must stay open for this consumer even if nothing else refers to it.
@@ -168,13 +175,14 @@ class Consumer:
         self._commit_interval_s = auto_commit_interval_ms / 1000
         self._next_commit = clock.monotonic() + self._commit_interval_s
         self._max_poll_records = max_poll_records
-        self._timeout_s = NO_TIMEOUT_S if consumer_timeout_ms is None else consumer_timeout_ms / 1000
+        self._timeout_s = NO_TIMEOUT_S if timeout_s is None else timeout_s
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._positions: dict[TopicPartition, _Position] = {}
         self._chosen: Partitions = frozenset()
         """The partitions passed to `assign`. Those of a deleted topic are read again once it is recreated."""
-        self._turn = 0
+        self._turns = Turns(topics.root, files=files, clock=clock)
+        self._max_rest_s = min(MAX_REST_S, heartbeat_interval_ms / 1000)
         self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
         self._closing = threading.Event()
         self._version = -1
@@ -258,8 +266,7 @@ class Consumer:
 
     def _assign(self, partitions: Partitions) -> None:
         for partition in [known for known in self._positions if known not in partitions]:
-            self._settle_iteration(partition)
-            del self._positions[partition]
+            self._forget(partition)
         added = sorted(partitions - self._positions.keys())
         if not added:
             return
@@ -270,8 +277,18 @@ class Consumer:
             committed = group.offsets.get(partition) if group is not None else None
             start = committed.offset if committed is not None else self._reset(partition, why="")
             self._positions[partition] = _Position(partition, start, topic_id=topic_ids[partition])
+            self._turns.add(partition)
         if self._on_assign is not None:
             self._on_assign(frozenset(added))
+
+    def _forget(self, partition: TopicPartition) -> None:
+        self._settle_iteration(partition)
+        self._turns.remove(partition)
+        del self._positions[partition]
+
+    def _go_to(self, position: _Position, offset: int) -> None:
+        position.go_to(offset)
+        self._turns.add(position.partition)
 
     def _revoke(self, partitions: Partitions) -> None:
         """Commit the positions of partitions that are being revoked, while they still belong to this member."""
@@ -313,14 +330,13 @@ class Consumer:
 
     def seek(self, partition: TopicPartition | tuple[str, int], *, offset: int) -> None:
         """Continue at an offset."""
+        offset = check_offset(offset)
         position = self._position(partition)
-        if not isinstance(offset, int) or isinstance(offset, bool):
-            raise UsageError(f"an offset must be an int, not {type(offset).__name__}")
         log = self._log(position.partition)
         start, end = log.log_start_offset, log.log_end_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, log_start_offset=start, log_end_offset=end + 1, what="seek to offset")
-        position.go_to(offset)
+        self._go_to(position, offset)
 
     def seek_to_time(
         self, timestamp_ms: int, *, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
@@ -333,17 +349,17 @@ class Consumer:
             raise UsageError(f"a time must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}")
         for position in self._chosen_positions(partitions):
             offset = self._table.ask(position.partition, lambda log: offset_from_time(log, timestamp_ms))
-            position.go_to(offset)
+            self._go_to(position, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Continue at the first record kept, in all assigned partitions or in those given."""
         for position in self._chosen_positions(partitions or None):
-            position.go_to(self._log(position.partition).log_start_offset)
+            self._go_to(position, self._log(position.partition).log_start_offset)
 
     def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Continue after the last record, in all assigned partitions or in those given."""
         for position in self._chosen_positions(partitions or None):
-            position.go_to(self._log(position.partition).high_watermark)
+            self._go_to(position, self._log(position.partition).high_watermark)
 
     def _chosen_positions(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None) -> list[_Position]:
         return [
@@ -373,8 +389,8 @@ class Consumer:
         Records returned by earlier calls count as processed, and an automatic commit may now cover them.
         """
         limit = self._max_poll_records if max_records is None else max_records
-        if not isinstance(limit, int) or limit < 1 or not isinstance(timeout_ms, int | float):
-            raise UsageError("max_records must be at least 1, and timeout_ms a number of milliseconds")
+        check_whole_number("max_records", limit, minimum=1)
+        check_wait_ms("timeout_ms", timeout_ms)
         self._settle_all()
         records: list[Record] = []
         # Everything that can fail comes before positions move, so an error or Ctrl-C loses no records.
@@ -387,6 +403,7 @@ class Consumer:
         """Return positions with records; none after the timeout, or when the consumer is closed."""
         deadline = self._clock.monotonic() + timeout_s
         pause = MIN_PAUSE_S
+        was_resting = False
         while True:
             began = self._clock.monotonic()
             self._participate()
@@ -395,10 +412,22 @@ class Consumer:
                 return ready
             now = self._clock.monotonic()
             left = deadline - now
-            # Checking thousands of partitions takes time: spend at most a fifth of it on checks.
-            if left <= 0 or self._closing.wait(min(max(pause, 4 * (now - began)), left)):
+            if left <= 0:
                 return []
-            pause = min(2 * pause, MAX_PAUSE_S)
+            spent = now - began
+            is_resting = all(self._positions[partition].is_paused for partition in self._turns.awake)
+            if was_resting and not is_resting:
+                pause = MIN_PAUSE_S
+            was_resting = is_resting
+            longest = self._max_rest_s if is_resting else max(MAX_PAUSE_S, MAX_PAUSE_SHARE * spent)
+            # Looking at thousands of partitions takes time: spend at most a fifth of it on looks, and soon less.
+            if self._sleep(min(max(pause, 4 * spent), longest, left)):
+                return []
+            pause = 2 * max(pause, 4 * spent)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Wait for a change, or for the time. Return whether the consumer was closed."""
+        return self._closing.is_set() if self._turns.wait(seconds) else self._closing.wait(seconds)
 
     def __iter__(self) -> Iterator[Record]:
         return chain.from_iterable(self._iterate_chunks())
@@ -442,11 +471,9 @@ class Consumer:
             chunk.clear()
 
     def _in_turn(self) -> list[_Position]:
-        """Return the unpaused positions, starting with another one each time."""
-        positions = [position for position in self._positions.values() if not position.is_paused]
-        self._turn += 1
-        first = self._turn % len(positions) if positions else 0
-        return positions[first:] + positions[:first]
+        """Return the unpaused positions that may have records, starting with another one each time."""
+        positions = [self._positions[partition] for partition in self._turns.in_turn()]
+        return [position for position in positions if not position.is_paused]
 
     def _ready(self, max_records: int) -> list[_Position]:
         """Return positions with records, fetching where none are left.
@@ -478,7 +505,8 @@ class Consumer:
             try:
                 if position.chunks is None:
                     position.end_offset = log.high_watermark
-                    if position.next_offset == position.end_offset:
+                    if position.next_offset == position.end_offset == log.settled_watermark():
+                        self._turns.found_empty(position.partition)
                         return False
                     position.chunks = log.scan_chunks(position.next_offset, position.end_offset)
                 position.fetched = next(position.chunks, [])
@@ -531,8 +559,7 @@ class Consumer:
                 first_error = first_error or error
                 is_gone = True
             if is_gone:
-                self._settle_iteration(partition)
-                del self._positions[partition]
+                self._forget(partition)
                 self._version = -1
         if first_error is not None and self._membership is None:
             raise first_error
@@ -645,5 +672,6 @@ class Consumer:
                 self._on_revoke(self.assignment)
         finally:
             self._closing.set()
+            self._turns.close()
             if self._membership is not None:
                 self._membership.leave()

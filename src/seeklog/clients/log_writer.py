@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
-from seeklog.clients.sender import Future, Lane, Sender
-from seeklog.errors import UsageError
+from seeklog.clients.sender import Future, Lane, Sender, Unsynced, check_batching
 from seeklog.log import Log, TimestampRule
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
@@ -24,15 +23,19 @@ class AppendFuture(Future):
 
 
 class _WholeLog:
-    """A log as the writer's only destination."""
+    """A log as the writer's only destination. Its owner has opened it, so nobody else opens it again."""
+
+    reopens = False
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.syncs_each = log.config.flush == "batch"
-        self.flush = log.flush
+        self._unsynced = log if log.config.flush == "batch" else None
 
-    def append_records(self, records: list[Record]) -> range:
-        return self._log.append_many(records, wait=False)
+    def append_records(self, records: list[Record]) -> tuple[range, Log | None]:
+        return self._log.append_many(records, wait=False), self._unsynced
+
+    def sync(self, log: Unsynced, *, end: int) -> None:
+        log.flush()
 
 
 class LogWriter:
@@ -45,14 +48,13 @@ class LogWriter:
     def __init__(
         self, log: Log, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20
     ) -> None:
-        if batch_bytes < 1 or buffer_bytes < batch_bytes:
-            raise UsageError("batch_bytes must be at least 1, and buffer_bytes at least batch_bytes")
+        check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         log.check_usable()
         self._now_ms = log.clock.now_ms
         self._check_keys = log.check_keys
         self._timestamps = TimestampRule(log.config, log.clock, subject=str(log.path))
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
-        self._lane = Lane(_WholeLog(log), batch_bytes=largest)
+        self._lane = Lane(log.location, _WholeLog(log), batch_bytes=largest)
         self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
         weakref.finalize(self, self._sender.end)
@@ -91,5 +93,6 @@ class LogWriter:
     def close(self) -> None:
         """Write what is buffered and stop the thread. Raises the error that stopped the log, if there was one."""
         self._sender.close()
-        if self._lane.failure is not None:
-            raise self._lane.failure
+        failure = self._lane.failure or self._sender.failure
+        if failure is not None:
+            raise failure

@@ -4,8 +4,9 @@ A key maps to the partition that Kafka's default partitioner (murmur2) chooses. 
 partition until its batch is full or has lingered, then move to another, so that batches are large with any number of
 partitions.
 
-An idempotent producer numbers the records of each partition. If a log fails during an append, the batch may or may not
-be written. The producer then reopens the log and appends the same batch again; the log stores it once.
+If a log fails during an append, the batch may or may not be written. The producer reopens the log for its next batch.
+An idempotent producer, which numbers the records of each partition, also appends the failed batch again; the log stores
+it once. A plain producer reports it in the futures of its records.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from seeklog import names
-from seeklog.clients.sender import Future, Gathering, Lane, Sender
+from seeklog.arguments import check_offset, shown
+from seeklog.clients.sender import Future, Gathering, Lane, Sender, Unsynced, check_batching
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
@@ -55,44 +57,42 @@ class _PartitionLane(Lane):
             if identity is None
             else _NumberedDestination(table, partition, identity)
         )
-        super().__init__(destination, batch_bytes=batch_bytes)
+        super().__init__(str(partition), destination, batch_bytes=batch_bytes)
         self.partition = partition
 
 
 class _PartitionDestination:
+    """A partition. A log that failed is opened again for the next batch, and is thereby recovered.
+
+    A failed batch is not appended again: it is not known whether the log has it.
+    """
+
+    reopens = True
+
     def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
-        self._unsynced: dict[Log, int] = {}
-        """Logs appended to since the last sync, with the end offset: the log may be reopened between two appends."""
 
-    @property
-    def syncs_each(self) -> bool:
-        # The policy of the logs at the time of the appends. The topic may have been altered since.
-        return bool(self._unsynced)
+    def append_records(self, records: list[Record]) -> tuple[range, Log | None]:
+        return self._table.append(self._partition, records)
 
-    def append_records(self, records: list[Record]) -> range:
-        offsets, unsynced = self._table.append(self._partition, records)
-        if unsynced is not None:
-            self._unsynced[unsynced] = offsets.stop
-        return offsets
-
-    def flush(self) -> None:
-        """Sync the logs that were appended to. A log reopened since may lack unsynced records."""
-        unsynced, self._unsynced = self._unsynced, {}
-        for log, end in unsynced.items():
-            try:
-                log.flush()
-            except LogClosed:
-                # Closing a log syncs it, unless that failed.
-                if log.recovery_point < end:
-                    raise LogFailed(
-                        f"{self._partition} was closed before the last records were synced; they may be lost"
-                    ) from None
+    def sync(self, log: Unsynced, *, end: int) -> None:
+        """Sync the log that was appended to. One opened since may lack its records."""
+        assert isinstance(log, Log)
+        try:
+            log.flush()
+        except LogClosed:
+            # Closing a log syncs it, unless that failed.
+            if log.recovery_point < end:
+                raise LogFailed(
+                    f"{self._partition} was closed before the last records were synced; they may be lost"
+                ) from None
 
 
 class _NumberedDestination:
     """A partition whose records are numbered. Every append waits as the flush policy demands, so no sync is left."""
+
+    reopens = True
 
     def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
         self._table = table
@@ -101,9 +101,8 @@ class _NumberedDestination:
         self._next: ProducerSequence | None = None
         self._topic_id = ""
         """The topic that the sequence belongs to. A recreated topic has none of these records."""
-        self.syncs_each = False
 
-    def append_records(self, records: list[Record]) -> range:
+    def append_records(self, records: list[Record]) -> tuple[range, None]:
         sequence = self._next
         # After a failed append it is unknown whether the batch is written, so the next one asks the log for its
         # sequence. With the same sequence the log would take it for a duplicate of this batch.
@@ -126,14 +125,14 @@ class _NumberedDestination:
                 raise (
                     error if attempt == 0 else LogFailed(f"{self._partition}: a retry was refused: {error}")
                 ) from error
-        return offsets
+        return offsets, None
 
     def _sequence_in(self, log: Log) -> ProducerSequence:
         first = self._identity.first_sequence
         known = log.next_sequence(first.producer_id)
         return known if known is not None and known.epoch == first.epoch else first
 
-    def flush(self) -> None:
+    def sync(self, log: Unsynced, *, end: int) -> None:
         """Do nothing: every append has waited."""
 
 
@@ -179,7 +178,7 @@ class _Route:
         lane = self.lanes.get(partition) if isinstance(partition, int) else None
         if lane is None:
             there = ", ".join(map(str, self.lanes))
-            raise TopicNotFound(f"topic {self.topic!r} has no partition {partition!r} here; it has {there}")
+            raise TopicNotFound(f"topic {self.topic!r} has no partition {shown(partition)} here; it has {there}")
         return lane
 
     def stick(self, size: int) -> _PartitionLane:
@@ -214,9 +213,7 @@ class Producer:
         partitioner: Partitioner,
         identity: Identity | None = None,
     ) -> None:
-        numbers = all(isinstance(number, int | float) for number in (batch_bytes, linger_ms, buffer_bytes))
-        if not numbers or batch_bytes < 1 or buffer_bytes < batch_bytes:
-            raise UsageError("batch_bytes must be a number of at least 1, and buffer_bytes at least batch_bytes")
+        check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         if not callable(partitioner):
             raise UsageError(f"a partitioner must be callable with a key and a count, not {partitioner!r}")
         self._topics = topics
@@ -273,6 +270,8 @@ class Producer:
                 route.sticky_batch = lane.gathering
                 return future
             partition = self._partition_of(key, route.count)
+        elif type(partition) is not int:
+            partition = check_offset(partition, name="partition")
         lane = route.lanes.get(partition) or route.lane_to(partition)
         return self._put(lane, record, size, SendFuture)
 

@@ -4,6 +4,9 @@ A lane leads to one log and fills at most one batch at a time. A batch leaves wh
 has lingered. The batches of a lane are appended in the order in which they were begun. One thread serves all lanes of a
 sender. With `flush="batch"`, batches that are ready together share one sync per log. The futures of a batch share one
 `Delivery`.
+
+A sender is open until it has a refusal: it was closed, or its thread ended with an error. Then every batch that is not
+written has failed with that error, so no caller waits for a thread that does not exist.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, Self, TypeVar
 
-from seeklog.clock import Clock
+from seeklog.arguments import check_whole_number
+from seeklog.clock import Clock, check_timeout_s, check_wait_ms
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
 from seeklog.record.layout import HEADER_SIZE
 from seeklog.record.record import Record
@@ -27,20 +31,34 @@ logger = logging.getLogger("seeklog")
 _open_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
 
 
+def check_batching(*, batch_bytes: int, linger_ms: float, buffer_bytes: int) -> None:
+    """Raise `UsageError` unless a sender can work with these numbers."""
+    check_whole_number("batch_bytes", batch_bytes, minimum=1)
+    check_wait_ms("linger_ms", linger_ms)
+    if check_whole_number("buffer_bytes", buffer_bytes, minimum=1) < batch_bytes:
+        raise UsageError(f"buffer_bytes must be at least batch_bytes, {batch_bytes:,}, not {buffer_bytes:,}")
+
+
+class Unsynced(Protocol):
+    """A log with records that count as written only after a sync."""
+
+    def flush(self) -> None: ...
+
+
 class Destination(Protocol):
-    """The log at the end of a lane."""
+    """What is at the end of a lane: a log, or a partition whose log is opened when it is needed."""
 
     @property
-    def syncs_each(self) -> bool:
-        """Whether a batch counts as written only after a sync."""
+    def reopens(self) -> bool:
+        """Whether the next append opens the log again if it has failed. Otherwise the failure is final."""
         ...
 
-    def append_records(self, records: list[Record]) -> Sequence[int]:
-        """Append records as one batch without syncing. Return their offsets."""
+    def append_records(self, records: list[Record]) -> tuple[range, Unsynced | None]:
+        """Append records as one batch without syncing. Return their offsets, and the log if it must be synced."""
         ...
 
-    def flush(self) -> None:
-        """Sync what was appended."""
+    def sync(self, log: Unsynced, *, end: int) -> None:
+        """Make what was appended to a log below offset `end` durable."""
         ...
 
 
@@ -75,10 +93,17 @@ class Delivery:
         for callback in callbacks or ():
             try:
                 callback()
-            except Exception:
+            except BaseException:  # even `sys.exit`: it must not end the thread that serves all other records
                 logger.exception("a callback of an append failed")
 
+    def abandon(self, error: SeeklogError, count: int) -> None:
+        """Fail every record in a forked child, without its callbacks. A thread of the parent may hold the lock."""
+        self._lock = threading.Lock()
+        self._callbacks = None
+        self.errors = dict.fromkeys(range(count), error)
+
     def wait(self, timeout: float | None) -> None:
+        timeout = check_timeout_s("timeout", timeout)
         with self._lock:
             if self._callbacks is None:
                 return
@@ -146,27 +171,35 @@ class Gathering:
 class Lane:
     """The queue of batches for one log."""
 
-    __slots__ = ("batch_bytes", "destination", "failure", "gathering")
+    __slots__ = ("batch_bytes", "destination", "failure", "gathering", "name")
 
-    def __init__(self, destination: Destination, *, batch_bytes: int) -> None:
+    def __init__(self, name: str, destination: Destination, *, batch_bytes: int) -> None:
+        self.name = name
         self.destination = destination
         self.batch_bytes = batch_bytes
         self.gathering: Gathering | None = None
         self.failure: SeeklogError | None = None
-        """The error that stopped the log. The lane accepts no more records."""
+        """The error that stopped the log permanently. The lane accepts no more records."""
+
+
+class _Part(NamedTuple):
+    """Records that were appended at once: a whole batch, unless it was too large and had to be split."""
+
+    offsets: Sequence[int]
+    unsynced: Unsynced | None = None
+    error: SeeklogError | None = None
 
 
 class Sender:
     """Gathers records into batches and appends them. Any thread may call any method."""
 
     def __init__(self, clock: Clock, *, linger_ms: float, buffer_bytes: int) -> None:
-        if linger_ms < 0 or buffer_bytes < 1:
-            raise UsageError("linger_ms must be at least 0 and buffer_bytes at least 1")
         self._clock = clock
         self._linger = linger_ms / 1000
         self._buffer_bytes = buffer_bytes
         self._buffered = 0
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may call `end` for a dropped owner while this thread holds the lock.
+        self._lock = threading.RLock()
         self._ready = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
@@ -176,7 +209,8 @@ class Sender:
         self._outstanding: set[Gathering] = set()
         self._failed: list[Delivery] = []
         self._flush_requests = 0
-        self._is_closed = False
+        self._refusal: SeeklogError | None = None
+        """What `put` raises; None while the sender is open."""
         self._thread = threading.Thread(target=self._run, name="seeklog-sender", daemon=True)
         self._thread.start()
         _open_senders.add(self)
@@ -188,8 +222,8 @@ class Sender:
                 self._wait_for_room(lane, size)
             if lane.failure is not None:
                 raise lane.failure
-            if self._is_closed:
-                raise LogClosed("the writer is closed")
+            if self._refusal is not None:
+                raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
             gathering = lane.gathering
             if gathering is not None and gathering.size + size > lane.batch_bytes:
                 self._full.append(gathering)
@@ -210,7 +244,7 @@ class Sender:
         if threading.current_thread() is self._thread:
             return  # a callback that sends runs in this thread, and no other thread would make room
         while self._buffered + size > self._buffer_bytes and self._buffered:
-            if lane.failure is not None or self._is_closed:
+            if lane.failure is not None or self._refusal is not None:
                 return
             self._room.wait()
 
@@ -238,39 +272,71 @@ class Sender:
                     return error
         return None
 
+    @property
+    def failure(self) -> SeeklogError | None:
+        """The error that ended the thread, or None."""
+        return self._refusal if isinstance(self._refusal, LogFailed) else None
+
     def end(self) -> None:
         """Close without waiting: the thread sends the rest, then ends. For owners that were dropped unclosed."""
         with self._lock:
-            self._is_closed = True
+            if self._refusal is None:
+                self._refusal = LogClosed("the writer is closed")
             self._ready.notify()
             self._room.notify_all()
 
     def close(self) -> None:
         """Send what has gathered and wait for the thread to end. Closing twice has no effect."""
-        if not self._is_closed:
-            self.flush()
+        self.flush()
         self.end()
         self._thread.join()
 
     def abandon(self) -> None:
-        """Forget everything in a forked child, which has no thread. The parent sends the records."""
-        self._lock = threading.Lock()
+        """Fail everything in a forked child, which has no thread. The parent sends the records."""
+        self._lock = threading.RLock()
         self._ready = self._room = self._progress = threading.Condition(self._lock)
-        self._is_closed = True
+        self._refusal = LogClosed("the writer belongs to the process that this one was forked from")
+        for batch in self._outstanding:
+            batch.delivery.abandon(self._refusal, len(batch.records))
         self._outstanding = set()
 
     def _run(self) -> None:
-        while True:
-            batches = self._take()
-            if not batches:
-                return
-            self._send(batches)
-            with self._lock:
-                self._outstanding.difference_update(batches)
-                self._buffered -= sum(batch.size - HEADER_SIZE for batch in batches)
-                self._room.notify_all()
-                self._progress.notify_all()
-            del batches
+        sending: list[Gathering] = []
+        try:
+            while sending := self._take():
+                self._send(sending)
+                self._finish(sending)
+                sending = []  # releases the records before the next wait
+        except BaseException as error:
+            self._end_with(error, sending)
+
+    def _finish(self, batches: Iterable[Gathering]) -> None:
+        """Make the room of batches free, and wake the callers that wait for it or for their end."""
+        with self._lock:
+            self._outstanding.difference_update(batches)
+            self._buffered -= sum(batch.size - HEADER_SIZE for batch in batches)
+            self._room.notify_all()
+            self._progress.notify_all()
+
+    def _end_with(self, error: BaseException, sending: Sequence[Gathering]) -> None:
+        """Fail every record that is left, because nothing sends it any more, and accept no others."""
+        logger.error("the thread that sends records has ended", exc_info=error)
+        cause = f"the thread that sends records ended with {error!r}"
+        refusal = LogFailed(f"{cause}; create another producer or writer")
+        in_doubt = LogFailed(f"{cause}; it is not known whether this record was written")
+        refusal.__cause__ = in_doubt.__cause__ = error
+        with self._lock:
+            self._refusal = refusal
+            left = list(self._outstanding)
+            self._begun.clear()
+            self._full.clear()
+        try:
+            for batch in left:
+                if not batch.delivery.is_done:
+                    failure = in_doubt if batch in sending else refusal
+                    self._complete(batch, [_Part([-1] * len(batch.records), error=failure)])
+        finally:
+            self._finish(left)
 
     def _take(self) -> list[Gathering]:
         """Wait for batches that are full or have lingered. Return none after the sender was closed."""
@@ -279,13 +345,13 @@ class Sender:
                 batches = list(self._full)
                 self._full.clear()
                 left = self._take_lingered(batches)
-                if batches or (self._is_closed and left is None):
+                if batches or (self._refusal is not None and left is None):
                     return batches
                 self._ready.wait(left)
 
     def _take_lingered(self, batches: list[Gathering]) -> float | None:
         """Move due batches to `batches`. Return the seconds until the next one is due, or None."""
-        is_flushing = self._flush_requests > 0 or self._is_closed
+        is_flushing = self._flush_requests > 0 or self._refusal is not None
         while self._begun:
             gathering = self._begun[0]
             lane = gathering.lane
@@ -300,60 +366,73 @@ class Sender:
 
     def _send(self, batches: list[Gathering]) -> None:
         """Append batches one by one, sync each log once if needed, then complete the futures."""
-        sent: list[tuple[Gathering, Sequence[int], dict[int, SeeklogError]]] = []
-        to_sync: dict[int, Lane] = {}
-        for batch in batches:
-            errors: dict[int, SeeklogError] = {}
-            offsets = self._append(batch.lane, batch.records, 0, errors)
-            sent.append((batch, offsets, errors))
-            if batch.lane.destination.syncs_each and len(errors) < len(offsets):
-                to_sync[id(batch.lane)] = batch.lane
-        for lane in to_sync.values():
+        sent = [(batch, self._append(batch.lane, batch.records)) for batch in batches]
+        unsynced: dict[Unsynced, tuple[Lane, int]] = {}
+        for batch, parts in sent:
+            for part in parts:
+                if part.unsynced is not None:
+                    unsynced[part.unsynced] = (batch.lane, part.offsets[-1] + 1)
+        failures: dict[Unsynced, SeeklogError] = {}
+        for log, (lane, end) in unsynced.items():
             try:
-                lane.destination.flush()
+                lane.destination.sync(log, end=end)
             except Exception as error:
-                # Neither this batch nor a later one can be known to be durable.
-                failure = error if isinstance(error, SeeklogError) else LogFailed(f"the writer stopped: {error!r}")
-                lane.failure = failure
-                sent = [
-                    (batch, offsets, dict.fromkeys(range(len(offsets)), failure) if batch.lane is lane else errors)
-                    for batch, offsets, errors in sent
-                ]
-        for batch, offsets, errors in sent:
-            if errors:
-                if not self._failed:
-                    # Log the first failure until a caller asks: the caller may never check the futures.
-                    logger.warning("records were not written: %s", next(iter(errors.values())))
-                with self._lock:
-                    self._failed.append(batch.delivery)
-            batch.delivery.finish(offsets, errors)
+                # No record that was appended to this log can be known to be durable.
+                failures[log] = self._failure(lane, error)
+        for batch, parts in sent:
+            self._complete(
+                batch,
+                [part._replace(error=failures[part.unsynced]) if part.unsynced in failures else part for part in parts],
+            )
 
-    def _append(self, lane: Lane, records: list[Record], first: int, errors: dict[int, SeeklogError]) -> Sequence[int]:
-        """Append records that begin at index `first` of their batch. Return their offsets, or -1 for those in `errors`.
+    def _complete(self, batch: Gathering, parts: list[_Part]) -> None:
+        """Complete the futures of a batch."""
+        offsets = parts[0].offsets if len(parts) == 1 else [offset for part in parts for offset in part.offsets]
+        errors: dict[int, SeeklogError] = {}
+        first = 0
+        for part in parts:
+            if part.error is not None:
+                errors.update(dict.fromkeys(range(first, first + len(part.offsets)), part.error))
+            first += len(part.offsets)
+        if errors:
+            if not self._failed:
+                # Log the first failure until a caller asks: the caller may never check the futures.
+                logger.warning("%s: %d records failed: %s", batch.lane.name, len(errors), next(iter(errors.values())))
+            with self._lock:
+                self._failed.append(batch.delivery)
+        batch.delivery.finish(offsets, errors)
 
-        A batch that turns out too large, or to hold an invalid record, is split, so that such a record fails alone.
+    def _append(self, lane: Lane, records: list[Record]) -> list[_Part]:
+        """Append a batch. One that turns out too large is split, so that a record that is too large fails alone.
+
+        So is one with an invalid record.
         """
         try:
             if lane.failure is not None:
                 raise lane.failure
-            return lane.destination.append_records(records)
+            return [_Part(*lane.destination.append_records(records))]
         except (RecordTooLarge, InvalidRecord) as error:
             if len(records) > 1:
                 half = len(records) // 2
-                return [
-                    *self._append(lane, records[:half], first, errors),
-                    *self._append(lane, records[half:], first + half, errors),
-                ]
+                return self._append(lane, records[:half]) + self._append(lane, records[half:])
             failure: SeeklogError = error
-        except (LogFailed, LogClosed) as error:
-            failure = lane.failure = error
-        except SeeklogError as error:
-            # These records failed, but the next may succeed: the disk was full, or another process held the lock.
-            failure = error
         except Exception as error:
-            failure = lane.failure = LogFailed(f"the writer stopped: {error!r}")
-        errors.update(dict.fromkeys(range(first, first + len(records)), failure))
-        return [-1] * len(records)
+            failure = self._failure(lane, error)
+        return [_Part([-1] * len(records), error=failure)]
+
+    def _failure(self, lane: Lane, error: Exception) -> SeeklogError:
+        """Return the error for records that were not written. If it is final for the lane, the lane keeps it.
+
+        After other errors the next records may succeed: the disk was full, or another process held the lock.
+        """
+        if isinstance(error, SeeklogError):
+            failure, is_final = error, isinstance(error, LogFailed | LogClosed)
+        else:
+            failure, is_final = LogFailed(f"the writer stopped: {error!r}"), True
+            failure.__cause__ = error
+        if is_final and not lane.destination.reopens:
+            lane.failure = failure
+        return failure
 
 
 def _close_all() -> None:

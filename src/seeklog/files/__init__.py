@@ -1,6 +1,7 @@
 """The only access to the disk: local files, files at a URL, and archive locations.
 
-Import `seeklog.files.remote` and `seeklog.files.depot` directly: they are loaded only where they are needed.
+Import `seeklog.files.remote`, `seeklog.files.depot` and `seeklog.files.watch` directly: they are loaded only where they
+are needed.
 """
 
 from seeklog.files.durable import (

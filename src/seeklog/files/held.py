@@ -71,6 +71,7 @@ class HeldFiles:
         self.lock_out_broker = files.lock_out_broker
         self.lock_as_broker = files.lock_as_broker
         self.has_broker = files.has_broker
+        self.watch = files.watch
 
     def check(self) -> None:
         """Raise `Displaced` unless the paths still lead to the directory and to its lock file."""

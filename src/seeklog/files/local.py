@@ -18,10 +18,13 @@ import sys
 from collections.abc import Iterator
 from os import pread, pwrite
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
 from seeklog.names import is_url
+
+if TYPE_CHECKING:
+    from seeklog.files.watch import DirectoryWatch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -162,6 +165,10 @@ class Files(Protocol):
         """Return whether a running Kafka broker holds its lock. Nothing is written."""
         ...
 
+    def watch(self) -> DirectoryWatch | None:
+        """Return a watch over directories, or None if this disk does not report changes."""
+        ...
+
 
 class OsFiles:
     """The real disk."""
@@ -298,7 +305,12 @@ class OsFiles:
                 # The file or its directory was replaced; another process may hold the lock at this path.
                 raise FileNotFoundError(errno.ENOENT, "was removed or replaced", path)
             note = pread(handle, LOCK_TEXT_SIZE, 0).decode("ascii", "replace")
-            pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
+            try:
+                pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
+            except OSError as error:
+                # A deletion, which makes room, needs locks too. A new lock file may stay empty: it then names no owner.
+                if note or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
         except BaseException:
             fcntl.flock(handle, fcntl.LOCK_UN)
             raise
@@ -352,6 +364,13 @@ class OsFiles:
             return int(struct.unpack_from("h", conflict)[0]) != fcntl.F_UNLCK
         finally:
             os.close(handle)
+
+    def watch(self) -> DirectoryWatch | None:
+        try:
+            from seeklog.files.watch import open_watch  # ctypes takes milliseconds to import
+        except ImportError:
+            return None  # a Python without ctypes
+        return open_watch()
 
 
 def _sync_past_cache(handle: int) -> None:
@@ -475,6 +494,10 @@ class ReadOnlyFiles:
     def has_broker(self, path: str) -> bool:
         """Return False: no broker runs on a copy."""
         return False
+
+    def watch(self) -> DirectoryWatch | None:
+        """Return None: nothing changes."""
+        return None
 
     def lock_as_broker(self, path: str) -> int:
         self.refuse(path)

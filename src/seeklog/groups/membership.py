@@ -58,6 +58,9 @@ class Membership:
         self._heartbeat_s = heartbeat_interval_ms / 1000
         self._on_revoke = on_revoke
         self._next_heartbeat = 0.0
+        self._basis: tuple[dict[str, Member], dict[str, Collection[int]]] | None = None
+        """The members and the partitions of topics for which `_planned` was made."""
+        self._planned: frozenset[TopicPartition] = frozenset()
         self._lock: Lock | None = None
         self._member = Member(
             member_id=f"{client_id}-{uuid.uuid4()}",
@@ -171,17 +174,20 @@ class Membership:
         self.assignment = state.members[self.member_id].assignment
 
     def _plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:
-        """Return the partitions that this member should have."""
+        """Return the partitions that this member should have. The last plan is kept: one of thousands takes long."""
         partitions: dict[str, Collection[int]] = {}
         for topic in {topic for member in members.values() for topic in member.topics}:
             with contextlib.suppress(TopicNotFound):
                 partitions[topic] = self._topics.find(topic).partitions
-        wanted = plan(
-            {name: member.topics for name, member in members.items()},
-            partitions,
-            {name: member.assignment for name, member in members.items()},
-        )
-        return frozenset(wanted[self.member_id])
+        basis = (dict(members), partitions)
+        if basis != self._basis:
+            wanted = plan(
+                {name: member.topics for name, member in members.items()},
+                partitions,
+                {name: member.assignment for name, member in members.items()},
+            )
+            self._basis, self._planned = basis, frozenset(wanted[self.member_id])
+        return self._planned
 
     def _with_free_partitions(self, members: Mapping[str, Member], *, mine: frozenset[TopicPartition]) -> GroupState:
         """Return the group with this member having `mine` and all free partitions that it should have."""

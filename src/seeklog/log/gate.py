@@ -34,10 +34,13 @@ class Gate:
         if self.refusal is not None:
             raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
 
-    def fail(self, action: str, error: OSError) -> LogFailed:
-        """Refuse every append, because the bytes on disk are unknown. Return the error to raise."""
+    def fail(self, action: str, error: OSError, *, outcome: str = "") -> LogFailed:
+        """Refuse every append, because the bytes on disk are unknown. Return the error to raise.
+
+        `outcome` says what is known of the records that were being appended.
+        """
         advice = error.ADVICE if isinstance(error, Displaced) else "reopen the log to recover"
-        failure = LogFailed(f"{self._directory}: {action} failed ({error}); {advice}")
+        failure = LogFailed(f"{self._directory}: {action} failed ({error}); {outcome}{advice}")
         failure.__cause__ = error
         self.refusal = failure
         self.has_failed = True

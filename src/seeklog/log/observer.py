@@ -424,6 +424,10 @@ class Observer:
         """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
+    def settled_watermark(self) -> int:
+        """Return the high watermark of the last refresh."""
+        return self.high_watermark
+
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
         """Poll until the high watermark is above `offset` or `timeout` seconds have passed."""
         pause = threading.Event()

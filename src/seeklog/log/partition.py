@@ -568,7 +568,7 @@ class Partition:
         except OSError as error:
             if is_full(error):
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
-            raise self.gate.fail("starting a segment", error) from error
+            raise self.gate.fail("starting a segment", error, outcome="nothing was written; ") from error
         self.producers.rolled(end)
         logger.debug("%s: rolled at offset %d", self.directory, end)
         if self._background is not None:
@@ -701,6 +701,11 @@ class Partition:
             self.high_watermark = offset
             self.publisher.try_publish(offset)
         self.gate.wake()
+
+    def settled_watermark(self) -> int:
+        """Return the high watermark after an append that is in progress."""
+        with self.lock:
+            return self.high_watermark
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
         """Wait until the high watermark is above `offset`, the log ends, or `timeout` seconds have passed."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from seeklog.clock import Clock, SystemClock
-from seeklog.config import LogConfig
+from seeklog.arguments import check_offset, check_whole_number
+from seeklog.clock import Clock, SystemClock, timeout_ms_in_s
+from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import (
     CorruptionError,
     LogClosed,
@@ -125,6 +126,13 @@ class LogReader:
         """The end of the records that readers see, exclusive."""
         return self._fresh().high_watermark
 
+    def settled_watermark(self) -> int:
+        """Return the high watermark that was read last or, in a log that this process writes, after a running append.
+
+        An append changes the directory before it raises the watermark. Who sees the change must not miss the record.
+        """
+        return self._source.settled_watermark()
+
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets: the end of the log, exclusive."""
@@ -187,7 +195,15 @@ class LogReader:
         """
         partition = self._source
         stop = partition.high_watermark
-        if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1 or self._is_closed:
+        if (
+            type(offset) is not int
+            or type(max_records) is not int
+            or type(max_bytes) is not int
+            or not partition.log_start_offset <= offset < stop
+            or not 0 < max_records <= INT64_MAX
+            or not 0 < max_bytes <= INT64_MAX
+            or self._is_closed
+        ):
             stop = self._checked_read(offset, max_records, max_bytes)
             if offset >= stop:
                 return iter(())
@@ -208,8 +224,8 @@ class LogReader:
             return self._read_again(offset, stop, max_records, max_bytes, error)
 
     def _checked_read(self, offset: int, max_records: int, max_bytes: int) -> int:
-        if max_records < 1 or max_bytes < 1:
-            raise UsageError("max_records and max_bytes must be at least 1")
+        check_whole_number("max_records", max_records, minimum=1)
+        check_whole_number("max_bytes", max_bytes, minimum=1)
         return self._checked_stop(offset)
 
     def _read_again(
@@ -252,8 +268,9 @@ class LogReader:
                 except OSError:
                     raise self._unreadable(offset, error) from error
 
-    def _checked_stop(self, offset: int) -> int:
+    def _checked_stop(self, offset: int, *, name: str = "offset") -> int:
         """Return the high watermark, after checking that the offset is in the log."""
+        check_offset(offset, name=name)
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
@@ -293,12 +310,10 @@ class LogReader:
         partition = self._fresh()
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
-            self._checked_stop(start)
+            self._checked_stop(start, name="start")
             first = start
         if end is not None:
-            if end < 0:
-                raise UsageError(f"end {end} is negative")
-            stop = min(stop, end)
+            stop = min(stop, check_whole_number("end", end))
         return first, stop
 
     def _guarded(self, items: Iterator[Item], start: int) -> Iterator[Item]:
@@ -334,8 +349,9 @@ class LogReader:
         """Stream the records in [start, end) as Arrow batches that hold only `columns`."""
         pyarrow = arrow.import_pyarrow()
         names = arrow.check_columns(columns)
-        if timestamp_unit not in arrow.TIMESTAMP_SCALES or batch_rows < 1:
-            raise UsageError('timestamp_unit must be "ms" or "us", and batch_rows at least 1')
+        if timestamp_unit not in arrow.TIMESTAMP_SCALES:
+            raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
+        check_whole_number("batch_rows", batch_rows, minimum=1)
         schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
         batches = scan_arrow(
@@ -351,12 +367,14 @@ class LogReader:
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
+        check_whole_number("max_bytes", max_bytes, minimum=1)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the batches of `read_batches` as ranges of open files, for `os.sendfile`. CRCs are not checked."""
+        check_whole_number("max_bytes", max_bytes, minimum=1)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
             self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
@@ -371,11 +389,12 @@ class LogReader:
 
         Ends when no record arrives for `timeout_ms`, when the log is closed, or when a write to it fails.
         """
+        timeout_s = timeout_ms_in_s("timeout_ms", timeout_ms)
         position = self.high_watermark if offset is None else offset
         self._checked_stop(position)
-        return self._follow(position, timeout_ms)
+        return self._follow(position, timeout_s)
 
-    def _follow(self, position: int, timeout_ms: float | None) -> Iterator[Record]:
+    def _follow(self, position: int, timeout_s: float | None) -> Iterator[Record]:
         while True:
             for record in self.read(position):
                 position = record.offset + 1
@@ -387,8 +406,8 @@ class LogReader:
                 continue
             if self._source.is_over:
                 return
-            self._source.wait_beyond(position, None if timeout_ms is None else timeout_ms / 1000)
-            if self._is_closed or (self._source.high_watermark <= position and timeout_ms is not None):
+            self._source.wait_beyond(position, timeout_s)
+            if self._is_closed or (self._source.high_watermark <= position and timeout_s is not None):
                 return
 
     def _skip_missing(self, position: int, stop: int) -> int:
@@ -397,6 +416,7 @@ class LogReader:
 
     def seek(self, offset: int) -> Seek:
         """Find an offset through the index. Return its segment and position, and how much was scanned to find it."""
+        check_offset(offset)
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
@@ -487,6 +507,7 @@ class LogReader:
 
     def plan_delete_before(self, offset: int) -> Removal:
         """Return what `delete_before` would remove."""
+        check_offset(offset)
         partition = self._fresh()
         if not 0 <= offset <= partition.high_watermark:
             raise self._out_of_range(offset)
@@ -511,6 +532,7 @@ class LogReader:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1) if there is no such epoch."""
+        check_offset(epoch, name="epoch")
         return self._source.end_offset_for_epoch(epoch)
 
     def close(self) -> None:

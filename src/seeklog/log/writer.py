@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Iterable, Sequence
 
+from seeklog.arguments import check_offset, check_whole_number
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
@@ -170,16 +171,17 @@ class Log(LogReader):
 
     def advance_high_watermark(self, offset: int) -> None:
         """Make every record below `offset` visible to readers. Needs `high_watermark="manual"`."""
-        self._partition.advance_high_watermark(offset)
+        self._partition.advance_high_watermark(check_offset(offset))
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds `offset` and every batch after it. Return the new log end offset."""
+        check_offset(offset)
         with self._naming_unreadable(offset):
             return self._partition.remover.truncate_to(offset)
 
     def delete_before(self, offset: int) -> int:
         """Raise `log_start_offset` to `offset`. Return how many segments were deleted."""
-        return self._partition.remover.delete_before(offset)
+        return self._partition.remover.delete_before(check_offset(offset))
 
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`. Return how many."""
@@ -212,6 +214,7 @@ class Log(LogReader):
     def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
         if not self.config.compacts:
             raise UsageError(f'{self.path} is not compacted: its cleanup_policy is "{self.config.cleanup_policy}"')
+        check_whole_number("buffer_bytes", buffer_bytes, minimum=compaction.MIN_BUFFER_BYTES)
         with translated(f"{self.path} cannot be compacted"):
             return compaction.compact(self._partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)
 
@@ -219,7 +222,7 @@ class Log(LogReader):
 
     def begin_epoch(self, epoch: int) -> None:
         """Stamp a new, higher leader epoch on batches from the log end offset on. Durable on return."""
-        self._partition.begin_epoch(epoch)
+        self._partition.begin_epoch(check_offset(epoch, name="epoch"))
 
     def close(self) -> None:
         """Sync everything and release the log. Closing a closed log does nothing."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from seeklog import names
 from seeklog.archive.reading import open_archive
+from seeklog.arguments import check_whole_number
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import InvalidConfig, InvalidName, UsageError
@@ -21,6 +22,8 @@ from seeklog.store.store import Store
 from seeklog.topics.layout import check_is_restored, check_root
 
 MAX_OPEN_FILES = 512
+# One log open for writing and one segment open for reading.
+MIN_OPEN_FILES = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,8 +78,7 @@ def open_store(
     root = _root_of(path)
     clock = clock or SystemClock()
     limit = _files_to_open() if max_open_files is None else max_open_files
-    if not isinstance(limit, int) or limit < 8:
-        raise UsageError("max_open_files must be at least 8")
+    check_whole_number("max_open_files", limit, minimum=MIN_OPEN_FILES)
     defaults = _config_of(config)
     if names.is_url(root):
         if read_only is False:
@@ -123,4 +125,6 @@ def _config_of(config: LogConfig | Mapping[str, Any] | None) -> LogConfig:
 def _files_to_open() -> int:
     """Return how many files a store may have open: at most half of the process's limit."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(8, min(MAX_OPEN_FILES, allowed // 2))
+    return (
+        MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(MIN_OPEN_FILES, min(MAX_OPEN_FILES, allowed // 2))
+    )

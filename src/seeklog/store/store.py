@@ -18,8 +18,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from seeklog import names
+from seeklog.arguments import check_offset
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
+from seeklog.clock import check_wait_s
 from seeklog.config import DEFAULT_PARTITIONS, LogConfig
 from seeklog.errors import (
     LogClosed,
@@ -218,7 +220,7 @@ class Store:
     def log(self, topic: str, partition: int) -> LogReader:
         """Return a reader of one partition. The store closes it. After an append, call this again for a new reader."""
         self._check_open()
-        return self._table.reading(TopicPartition(topic, partition))
+        return self._table.reading(TopicPartition(topic, check_offset(partition, name="partition")))
 
     def writer(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
         """Borrow one partition's log for writing, as a context manager. No other process can write it meanwhile.
@@ -226,8 +228,10 @@ class Store:
         Everything appended is durable when the block ends. Raises `LogLocked` if another process holds the partition
         for longer than `wait_s`.
         """
+        number = check_offset(partition, name="partition")
+        check_wait_s("wait_s", wait_s)
         self._check_writable("no partition can be written")
-        return self._table.borrow(TopicPartition(topic, partition), wait_s=wait_s)
+        return self._table.borrow(TopicPartition(topic, number), wait_s=wait_s)
 
     @property
     def transactions(self) -> Transactions:

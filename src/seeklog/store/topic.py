@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from seeklog.arguments import check_offset
 from seeklog.config import LogConfig
 from seeklog.errors import TopicNotFound, UsageError
 from seeklog.log import LogReader
@@ -80,7 +81,7 @@ class Topic:
 
     def log(self, partition: int) -> LogReader:
         """Return a reader of one partition. The store closes it. After an append, call this again for a new reader."""
-        topic_partition = TopicPartition(self.name, partition)
+        topic_partition = TopicPartition(self.name, check_offset(partition, name="partition"))
         reader = self._table.reading(topic_partition)
         if self._table.topic_id(topic_partition) != self.topic_id:
             self._now()
@@ -152,7 +153,7 @@ class Topic:
         if partition is None:
             chosen: Sequence[int] = (partition_of(key, len(found.partitions)),)
         else:
-            chosen = found.partitions if partition == "all" else (partition,)
+            chosen = found.partitions if partition == "all" else (check_offset(partition, name="partition"),)
         records = [self._ask(number, partial(LogReader.latest_for_key, key=key)) for number in chosen]
         return max(
             (record for record in records if record is not None),

@@ -553,11 +553,14 @@ class OpenLogs:
                 self._closed(entry, log)
 
     def drop(self, topic: str) -> None:
-        """Close every log of a topic; they are reopened on demand. Waits for appends in progress."""
+        """Close every log of a topic, which is about to be deleted. Waits for appends in progress.
+
+        A log whose last sync fails is closed, too. If the topic is not deleted after all, reopening recovers the log.
+        """
         for entry in self._entries_of(topic):
             with entry.lock:
                 # This covers a log that another thread reopened during the wait.
-                if not entry.unpinned.wait_for(lambda: self._close_stale(entry), DROP_WAIT_S):  # noqa: B023
+                if not entry.unpinned.wait_for(partial(self._try_close_stale, entry), DROP_WAIT_S):
                     raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
                 self._changed.pop(entry.partition, None)
 
@@ -586,6 +589,14 @@ class OpenLogs:
             if reader is not None:
                 reader.close()
             return entry.writer is None
+
+    def _try_close_stale(self, entry: _Entry) -> bool:
+        while True:
+            try:
+                return self._close_stale(entry)
+            except SeeklogError as error:
+                # The next attempt closes the rest: a log that failed to close is closed.
+                logger.warning("%s: closing the log failed: %s", entry.partition, error)
 
     def abandon(self) -> None:
         """Forget every log in a forked child, and replace the lock: a thread of the parent may have held it."""

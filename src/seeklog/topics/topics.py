@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from seeklog import names
+from seeklog.arguments import check_whole_number
 from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import (
@@ -312,11 +313,11 @@ class Topics:
                 self._undo(topic)
             elif self.forget is not None:
                 try:
-                    with self._locked(topic) as present:
-                        self._finish_delete(topic, present)
-                    # The directories that the interrupted deletion has renamed, too.
+                    # Those that the interrupted deletion has renamed.
                     kinds = self._files.kinds(self.root)
                     layout.remove_directories(self._files, self.root, layout.find_discarded(kinds))
+                    with self._locked(topic) as present:
+                        self._finish_delete(topic, present)
                 except (OSError, SeeklogError) as error:
                     # The topic no longer exists for users. Leftover files do not prevent other changes.
                     logger.warning("%s: topic %s is deleted, but its files remain: %s", self.root, topic.name, error)
@@ -421,13 +422,12 @@ class Topics:
             with self._locked(going) as present:
                 self._commit(deleting(name), is_deletion=True)
                 try:
-                    discarded = self._finish_delete(going, present)
+                    self._finish_delete(going, present)
                 except OSError as error:
                     advice = "the next change of a topic, or the next open, removes the rest"
                     raise translate(
                         error, f"topic {name!r} is deleted, but its files are not all removed", advice=advice
                     ) from error
-            layout.remove_directories(self._files, self.root, discarded)
 
     def finish_deletes(self) -> None:
         """Finish deletions that a crash interrupted."""
@@ -435,14 +435,15 @@ class Topics:
             with self._changing():
                 pass
 
-    def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> list[str]:
-        """Delete what belongs to a topic. Return the directories that are left to remove."""
+    def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> None:
+        """Delete what belongs to a topic."""
+        discarded = layout.discard_partitions(self._files, self.root, present)
+        # On a full disk, what follows needs the space of the records.
+        layout.remove_directories(self._files, self.root, discarded)
         if self.forget is not None:
             self.forget(topic.name)
-        discarded = layout.discard_partitions(self._files, self.root, present)
         self._commit(deleted(topic.name), is_deletion=True)
         self.has_old_root_lines = True
-        return discarded
 
     # ------------------------------------------------------------ partitions that no writer has opened
 
@@ -551,5 +552,4 @@ def _describe_change(before: Topic, now: Topic | None) -> str:
 
 
 def _check_count(partitions: int) -> None:
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise UsageError(f"a topic must have 1 to {MAX_PARTITIONS:,} partitions, not {partitions!r}")
+    check_whole_number("partitions", partitions, minimum=1, maximum=MAX_PARTITIONS)

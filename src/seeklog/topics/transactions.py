@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from seeklog import names
-from seeklog.clock import Clock
-from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
+from seeklog.arguments import check_whole_number
+from seeklog.clock import Clock, check_wait_s
+from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import (
     InvalidRecord,
     LogLocked,
@@ -123,8 +124,8 @@ class Transactions:
         such as a full disk, the rest is appended when the partition is next opened for writing, or when the commit is
         repeated.
         """
-        if not 0 <= version <= INT64_MAX:
-            raise UsageError(f"the version of a transaction must be 0 or more, not {version}")
+        check_whole_number("version", version)
+        check_wait_s("wait_s", wait_s)
         if self._read_only:
             raise UsageError(f"{self._root} is open read-only; open it without read_only to commit")
         with self._translated("the transaction cannot be committed"), self._locked(app, wait_s, keep=keep):

@@ -53,6 +53,8 @@ logger = logging.getLogger("seeklog")
 
 # Kafka's log.cleaner.dedupe.buffer.size.
 BUFFER_BYTES: Final = 128 << 20
+# The map needs two slots: one stays free, so that a search for an absent key ends.
+MIN_BUFFER_BYTES: Final = 2 * SLOT_SIZE
 READ_CHUNK: Final = 1 << 20
 # The map is full at four fifths of its slots.
 _SLOTS_PER_RECORD: Final = 1.25
@@ -199,8 +201,6 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     Memory is bounded by `buffer_bytes` for the map, plus some megabytes. Segments finished before a crash or an error
     stay compacted, and the next call continues after them.
     """
-    if buffer_bytes < 2 * SLOT_SIZE:
-        raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
     with partition.remover.compacting():
         # Before the log is read, too: another one may be at its path.
         partition.check_held()
