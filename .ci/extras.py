@@ -34,7 +34,6 @@ INSTALL: Final = re.compile(r'pip install "(?:seeklog|\.)\[([\w,]+)\]"')
 OTHER_PACKAGE: Final = re.compile(r"`pip install (\w+)`")
 # Its section on installing names them one by one.
 README: Final = frozenset({"cli", "sql", "spark"})
-PIPELINE_COUNT: Final = 3000
 
 FILL: Final = """
 import seeklog
@@ -99,7 +98,7 @@ Figure().savefig("empty.png")
 import subprocess, sys
 payments = [sys.executable, "-m", "pipelines.payments"]
 environment = {{"PYTHONPATH": {str(ROOT)!r}, **__import__("os").environ}}
-for arguments in (["generate", "data", "--count", "{PIPELINE_COUNT}"], ["run", "data", "output"]):
+for arguments in (["generate", "data", "--count", "3000"], ["run", "data", "output"]):
     subprocess.run([*payments, *arguments], check=True, env=environment)
 """,
 }
