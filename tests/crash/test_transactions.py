@@ -396,7 +396,7 @@ def discards_what_was_committed() -> Mutation:
         (takes_base_offsets_before_the_sync, "a transaction behind records that are not synced", 1),
         (writes_done_before_the_append, "a transaction over two topics", 1),
         (writes_done_before_the_append, "a transaction that is not remembered", 1),
-        (removes_staging_before_the_sync, "a transaction over two topics", 5),
+        (removes_staging_before_the_sync, "a transaction over two topics", 1),
         (never_syncs_what_it_appends, "a transaction, flush=interval", 1),
         (finishes_nothing_when_it_opens_a_log, "a transaction after a kill, finished by a log", 1),
         (names_one_partition_only, "a transaction over two topics", 1),
