@@ -197,6 +197,8 @@ def delete_on(where: Path) -> None:
             append_for_ever(store)
         with (where / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
             fill(filler)
+        # As in a partition that a broker has left.
+        (where / "store" / "orders-2" / names.LOCK).unlink(missing_ok=True)
 
         store.delete_topic("orders")
 

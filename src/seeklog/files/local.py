@@ -289,7 +289,13 @@ class OsFiles:
                 # The file or its directory was replaced; another process may hold the lock at this path.
                 raise FileNotFoundError(errno.ENOENT, "was removed or replaced", path)
             note = pread(handle, LOCK_TEXT_SIZE, 0).decode("ascii", "replace")
-            pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
+            try:
+                pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
+            except OSError as error:
+                # A new lock file on a full disk: the lock holds without its owner's name. Old text must not stay,
+                # because the next holder would take it for the note of this one.
+                if note or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
         except BaseException:
             fcntl.flock(handle, fcntl.LOCK_UN)
             raise
