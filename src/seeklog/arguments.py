@@ -14,6 +14,8 @@ from typing import Final
 from seeklog.errors import UsageError
 
 _INT64_MAX: Final = 2**63 - 1
+# Twice as many as any number here has, and few enough to print.
+MAX_SHOWN_BITS: Final = 128
 
 
 def check_whole_number(name: str, value: object, *, minimum: int = 0, maximum: int = _INT64_MAX) -> int:
@@ -28,10 +30,10 @@ def check_whole_number(name: str, value: object, *, minimum: int = 0, maximum: i
 
 
 def check_offset(value: object, *, name: str = "offset") -> int:
-    """Return a whole number of 64 bits, or raise `UsageError`. Whether a log has the offset is another question."""
+    """Return a whole number, or raise `UsageError`. Whether a log has the offset is another question."""
     number = _whole(value)
-    if number is None or not -_INT64_MAX <= number <= _INT64_MAX:
-        raise UsageError(f"{name} must be a whole number of at most 64 bits, not {shown(value)}")
+    if number is None or number.bit_length() > MAX_SHOWN_BITS:
+        raise UsageError(f"{name} must be a whole number, not {shown(value)}")
     return number
 
 
@@ -54,7 +56,7 @@ def _whole(value: object) -> int | None:
 
 def shown(value: object) -> str:
     """Return a value as text for an error message, shortened if it is long."""
-    if isinstance(value, int) and value.bit_length() > 128:
+    if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
         return f"an int of {value.bit_length():,} bits"  # Python refuses to print one of some thousand digits
     return reprlib.repr(value)
 

@@ -26,6 +26,8 @@ BY_PATH: Final = {
     "kind": 1,
     "file_size": 1,
     "status": 1,
+    "identity": 1,
+    "watch": 0,
     "has_broker": 1,
     "is_locked": 1,
     "rename": 2,

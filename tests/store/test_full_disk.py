@@ -176,6 +176,8 @@ def delete_on(where: Path) -> None:
         store.commit_offsets("fraud", {TopicPartition("orders", 0): 0})
         with pytest.raises(DiskFull):
             append_for_ever(store)
+        # As in a partition that a broker has left.
+        (where / "store" / "orders-2" / names.LOCK).unlink(missing_ok=True)
         with (where / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
             fill(filler)
 

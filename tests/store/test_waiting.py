@@ -239,6 +239,8 @@ def test_partitions_added_by_another_process_are_read(store: Store, root: Path, 
 
 
 def test_deletion_of_a_topic_at_rest_is_raised(store: Store, root: Path, pool: ThreadPoolExecutor) -> None:
+    append(store, "t", [b"v"])
+    store._table.drop("t")  # closes the writer, which would keep the other process from deleting the topic
     consumer = resting(store)
     waiting = pool.submit(poll, consumer)
     with open_store(root) as other:
