@@ -14,7 +14,7 @@ import seeklog
 from crash.faulty import FaultyFiles
 from faults.small_disks import CannotMount, tmpfs
 from log.workbench import QuickFiles, TickingClock
-from seeklog import Store, TopicPartition
+from seeklog import Store, TopicPartition, names
 from seeklog.errors import DiskFull
 from store.workbench import append, open_store, partition_directories, read, strangers
 
