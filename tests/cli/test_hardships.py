@@ -73,7 +73,6 @@ def make_store(path: Path) -> None:
     "arguments",
     [
         ["create", "disk/data", "refunds"],
-        ["config", "disk/data", "orders", "--set", "retention.ms=1"],
         ["config", "disk/data", "orders", "--partitions", "3"],
         ["compact", "disk/data", "orders", "--yes"],
         ["archive", "disk/data", "disk/cold"],
@@ -94,6 +93,16 @@ def test_full_disk_is_one_line_and_loses_nothing(run: Run, small_disk: Path, arg
     with seeklog.open(small_disk / "data", read_only=True) as store:
         latest = {record.key: record.value for record in store.log("orders", 0).scan()}
     assert len(latest) == 900
+
+
+def test_setting_is_changed_on_a_full_disk(run: Run, small_disk: Path) -> None:
+    """The catalog has the room."""
+    make_store(small_disk / "data")
+    fill(small_disk)
+
+    assert run("config", "disk/data", "orders", "--set", "retention.ms=9").code == 0
+    with seeklog.open(small_disk / "data", read_only=True) as store:
+        assert store.describe_topic("orders").configured["retention.ms"] == 9
 
 
 @pytest.mark.parametrize("arguments", [["truncate", "--before", "end"], ["delete"], ["retain"]])

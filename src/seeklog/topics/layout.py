@@ -143,12 +143,17 @@ def _write_topic_id(files: Files, path: str, topic_id: str, *, durable: bool) ->
 
 @contextlib.contextmanager
 def locked_partitions(
-    files: Files, clock: Clock, root: str, partitions: Iterable[TopicPartition]
+    files: Files, clock: Clock, root: str, partitions: Iterable[TopicPartition], *, are_new: bool = False
 ) -> Iterator[list[TopicPartition]]:
-    """Hold the writer's locks of all existing partitions, and yield these partitions."""
+    """Hold the writer's locks of all existing partitions, and yield these partitions.
+
+    A new partition may have no lock file, which shows that no writer has opened it; on a full disk none can be created.
+    """
     present = [partition for partition in partitions if _is_directory(files, partition_path(root, partition))]
     with contextlib.ExitStack() as locks:
         for partition in present:
+            if are_new and names.LOCK not in files.list(partition_path(root, partition)):
+                continue
             take = partial(lock_directory, files, partition_path(root, partition))
             locks.callback(retry_while_locked(clock, SHORT_WAIT_S, take).close)
         yield present

@@ -327,7 +327,7 @@ class Topics:
 
         With `keeps_opened`, nothing is removed if a writer has opened one of them.
         """
-        with self._locked(topic) as present:
+        with self._locked(topic, are_new=keeps_opened) as present:
             if keeps_opened and any(layout.is_opened(self._files, self.root, partition) for partition in present):
                 return
             discarded = layout.discard_partitions(self._files, self.root, present)
@@ -337,10 +337,12 @@ class Topics:
             self._commit(put(undone) if kept else deleted(topic.name), is_deletion=not kept)
         layout.remove_directories(self._files, self.root, discarded)
 
-    def _locked(self, topic: Topic) -> contextlib.AbstractContextManager[list[TopicPartition]]:
+    def _locked(
+        self, topic: Topic, *, are_new: bool = False
+    ) -> contextlib.AbstractContextManager[list[TopicPartition]]:
         """Hold the locks of the partitions that are changing."""
         partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
-        return layout.locked_partitions(self._files, self._clock, self.root, partitions)
+        return layout.locked_partitions(self._files, self._clock, self.root, partitions, are_new=are_new)
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
         """Create a topic, completely or not at all."""
