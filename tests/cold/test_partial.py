@@ -61,7 +61,7 @@ def archive(tmp_path: Path) -> Path:
 def test_archive_with_active_segments_holds_every_durable_record(
     store: Store, place: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    url, options = f"{place[0]}/{tmp_path.name}", place[1]
+    url, options = f"{place[0]}-{tmp_path.name}", place[1]
     done = back_up(store, url, storage_options=options or None)
     with seeklog.open(url, storage_options=options or None, read_only=True) as cold:
         for partition in (0, 1):
