@@ -225,7 +225,7 @@ def _segment(content: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda document: {**document, "version": 2}, "version 2"),
+        (lambda document: {**document, "version": 3}, "version 3"),
         (lambda document: {**document, "format": "zip"}, "format"),
         (lambda document: {**document, "crc32c": "00000000"}, "fails its CRC"),
         (lambda document: [document], "does not parse"),

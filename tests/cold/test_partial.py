@@ -61,7 +61,7 @@ def archive(tmp_path: Path) -> Path:
 def test_archive_with_active_segments_holds_every_durable_record(
     store: Store, place: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    url, options = f"{place[0]}/{tmp_path.name}", place[1]
+    url, options = f"{place[0]}-{tmp_path.name}", place[1]
     done = back_up(store, url, storage_options=options or None)
     with seeklog.open(url, storage_options=options or None, read_only=True) as cold:
         for partition in (0, 1):
@@ -320,12 +320,22 @@ def test_manifest_of_earlier_version_is_read_and_continued(store: Store, archive
             for segment in partition["segments"]:
                 del segment["partial"]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
-    document["crc32c"] = f"{crc32c(canonical):08x}"
+    document |= {"version": 1, "crc32c": f"{crc32c(canonical):08x}"}
     (archive / names.ARCHIVE).write_bytes(json.dumps(document).encode("ascii"))
     with seeklog.open(archive, read_only=True) as cold:
         assert len(offsets(cold)) == sealed_end(store.path)
     seeklog.restore(archive, tmp_path / "restored")
     assert back_up(store, archive).missing_records == 0
+
+
+def test_only_a_manifest_that_needs_it_has_version_2(store: Store, archive: Path, tmp_path: Path) -> None:
+    """Goal: 0.1.0 refuses version 2; it would drop what it does not know."""
+    back_up(store, archive)
+    assert json.loads((archive / names.ARCHIVE).read_bytes())["version"] == 2
+    with store.writer("orders", 1) as log:
+        log.roll()
+    store.archive(tmp_path / "plain")
+    assert json.loads((tmp_path / "plain" / names.ARCHIVE).read_bytes())["version"] == 1
 
 
 def test_archive_of_archive_is_the_same(store: Store, archive: Path, tmp_path: Path) -> None:

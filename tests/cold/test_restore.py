@@ -71,7 +71,7 @@ def flip(path: Path, position: int) -> None:
 def test_backup_is_restored_byte_for_byte(
     store: Store, root: Path, target: Path, place: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    url, options = f"{place[0]}/{tmp_path.name}", place[1]
+    url, options = f"{place[0]}-{tmp_path.name}", place[1]
     store.commit_offsets("billing", {AT: 700})
     store.archive(url, include_active=True, storage_options=options or None)
     seen: list[tuple[int, int]] = []

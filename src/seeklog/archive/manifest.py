@@ -3,7 +3,7 @@
 `seeklog-archive.json`, in the root of an archive, is one JSON object:
 
     format     "seeklog-archive"
-    version    1
+    version    1; 2 if there are partial segments, empty partitions, or files of the root
     crc32c     8 hex digits: the CRC-32C of `content` as JSON with sorted keys and no spaces
     content    complete     false from before the first copy until the first archive run is finished
                replaced     paths that earlier manifests named and this one does not; the next run removes them
@@ -33,6 +33,8 @@ from seeklog.record.framed import whole_number
 
 FORMAT: Final = "seeklog-archive"
 VERSION: Final = 1
+# Written if the archive has what version 0.1.0 does not know, and would drop when it adds to the archive.
+BACKUP_VERSION: Final = 2
 # Files of a partition that are copied besides its segments.
 PARTITION_FILES: Final = (names.PARTITION_METADATA, names.LEADER_EPOCHS)
 _SUFFIX: Final = re.compile(r"\.[a-z]+\Z", re.ASCII)
@@ -150,6 +152,13 @@ class Manifest:
     root: Mapping[str, bytes] = field(default_factory=dict)
     """Small files of the store's root by name: named producers and transactions."""
 
+    @property
+    def needs_backup_version(self) -> bool:
+        """Whether version 1 of the format cannot express it."""
+        topics = self.topics.values()
+        segments = (segment for topic in topics for entry in topic.partitions.values() for segment in entry.segments)
+        return bool(self.root) or any(topic.empty for topic in topics) or any(each.is_partial for each in segments)
+
     def replaced_stems(self, partition: TopicPartition) -> frozenset[str]:
         """Return the stems of a partition's files that are no longer named but not yet removed."""
         split = (path.partition("/") for path in self.replaced)
@@ -181,7 +190,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "topics": [_topic_out(topic) for _, topic in sorted(manifest.topics.items())],
         "root": {name: data.hex() for name, data in sorted(manifest.root.items())},
     }
-    document = {"format": FORMAT, "version": VERSION, "crc32c": _checksum(content), "content": content}
+    version = BACKUP_VERSION if manifest.needs_backup_version else VERSION
+    document = {"format": FORMAT, "version": version, "crc32c": _checksum(content), "content": content}
     return json.dumps(document).encode("ascii") + b"\n"
 
 
@@ -237,15 +247,16 @@ def decode_manifest(data: bytes, *, path: str) -> Manifest:
         document = json.loads(data)
         if document["format"] != FORMAT or type(document["version"]) is not int:
             raise ValueError(f"its format is {document['format']!r}")
-        if document["version"] == VERSION and document["crc32c"] == _checksum(document["content"]):
+        is_known = document["version"] in (VERSION, BACKUP_VERSION)
+        if is_known and document["crc32c"] == _checksum(document["content"]):
             return _manifest_in(document["content"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SeeklogError) as error:
         reason = " ".join(str(error).split())[:200]
         raise CorruptionError(f"the manifest does not parse ({reason}); {_DAMAGED}", path=path) from error
-    if document["version"] == VERSION:
+    if is_known:
         raise CorruptionError(f"the manifest fails its CRC; {_DAMAGED}", path=path)
     raise CorruptionError(
-        f"the manifest has version {document['version']}, and this seeklog reads {VERSION}; use a newer one",
+        f"the manifest has version {document['version']}, and this seeklog reads {BACKUP_VERSION}; use a newer one",
         path=path,
     )
 
