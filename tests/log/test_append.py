@@ -213,7 +213,7 @@ TEXT: Any = "text"
 BOMB = Sketch((HandMade(bytes(100_000)),), codec=4).encode()
 BAD_APPENDS: dict[str, Refused] = {
     "value is text": (lambda log: log.append("text"), InvalidRecord, "value must be bytes"),
-    "value is a bytearray": (lambda log: log.append(bytearray(b"v")), InvalidRecord, "value must be bytes"),
+    "value is a dict": (lambda log: log.append({"id": 1}), InvalidRecord, "value must be bytes"),
     "key is text": (lambda log: log.append(b"v", key="k"), InvalidRecord, "key must be bytes"),
     "key is a number": (lambda log: log.append(b"v", key=5), InvalidRecord, "key must be bytes"),
     "header key is bytes": (lambda log: log.append(b"v", headers=[(b"h", b"")]), InvalidRecord, "header"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence
 from seeklog.names import TopicPartition
+from seeklog.record import Bytes, Headers
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
 from seeklog.topics.catalog import Topic
@@ -229,10 +230,10 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture:
@@ -244,6 +245,7 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         record = make_record(value, key, headers, timestamp_ms, -1, None)
+        key = record.key
         size = record_bound(record)
         route = self._routes.get(topic)
         if route is None or route.version != self._topics.version:

@@ -42,7 +42,7 @@ from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
 from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
 from seeklog.names import TEMPORARY
-from seeklog.record import batch_header, encode
+from seeklog.record import Bytes, Headers, batch_header, encode
 from seeklog.record.encode import encode_one
 from seeklog.record.record import Record
 
@@ -359,9 +359,9 @@ class Partition:
 
     def append(
         self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        value: Bytes | None,
+        key: Bytes | None,
+        headers: Headers,
         timestamp_ms: int | None,
     ) -> int:
         """Append one record as a batch; return its offset."""

@@ -43,8 +43,9 @@ from seeklog.log.recovery import RecoveryReport
 from seeklog.log.segment import ADVICE, SegmentReplaced
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.log.view import View
-from seeklog.record import arrow
+from seeklog.record import Bytes, arrow
 from seeklog.record.batch import Batch
+from seeklog.record.encode import checked_key
 from seeklog.record.record import Record
 
 if TYPE_CHECKING:
@@ -426,14 +427,13 @@ class LogReader:
             return False
         return partition.log_start_offset > start
 
-    def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
+    def latest_for_key(self, key: Bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default among all visible records, or None.
 
         A tombstone counts: a record whose value is None says that the key was deleted. The first lookup builds the
         key indexes that sealed segments lack, for which it reads those segments once (see `LogConfig.key_index`).
         """
-        if not isinstance(key, bytes):
-            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
+        key = checked_key(key)
         tries = 0
         while True:
             tries += 1
@@ -465,7 +465,7 @@ class LogReader:
             return True
         return isinstance(error, FileNotFoundError) and self._source.view is not view
 
-    def contains_key(self, key: bytes) -> bool:
+    def contains_key(self, key: Bytes) -> bool:
         """Return whether any visible record has this key. A tombstone counts."""
         return self.latest_for_key(key) is not None
 

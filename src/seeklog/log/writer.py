@@ -20,6 +20,7 @@ from seeklog.log.partition import Partition
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.reader import LogReader
 from seeklog.log.side.root_offsets import inherited_by
+from seeklog.record import Bytes, Headers
 from seeklog.record.record import Record
 
 
@@ -97,10 +98,10 @@ class Log(LogReader):
 
     def append(
         self,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         producer: ProducerSequence | None = None,
     ) -> int:

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from seeklog.config import LogConfig
-from seeklog.errors import TopicNotFound, UsageError
+from seeklog.errors import TopicNotFound
 from seeklog.log import LogReader
 from seeklog.names import TopicPartition
-from seeklog.record import arrow
+from seeklog.record import Bytes, arrow
+from seeklog.record.encode import checked_key
 from seeklog.record.key_hash import partition_of
 from seeklog.record.record import Record
 from seeklog.topics import catalog
@@ -139,15 +140,14 @@ class Topic:
         logs = {number: self.log(number) for number in self._chosen(partitions)}
         return [Range(number, log, log.log_start_offset, log.high_watermark) for number, log in logs.items()]
 
-    def latest(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
+    def latest(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
         """Return the newest record with this key, or None. Tombstones count.
 
         By default this looks in the partition to which Kafka's default partitioner maps the key. Pass a partition
         number, or "all" if the key may be in several, as after `add_partitions` or with a custom partitioner. Among
         several records the one with the highest timestamp wins, then the one with the highest offset.
         """
-        if not isinstance(key, bytes):
-            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
+        key = checked_key(key)
         found = self._now()
         if partition is None:
             chosen: Sequence[int] = (partition_of(key, len(found.partitions)),)
@@ -160,7 +160,7 @@ class Topic:
             default=None,
         )
 
-    def contains(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
+    def contains(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> bool:
         """Return whether a record has this key, even if it is a tombstone. `partition` is as in `latest`."""
         return self.latest(key, partition=partition) is not None
 
