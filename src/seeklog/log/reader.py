@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from seeklog.clock import Clock, SystemClock
+from seeklog.clock import Clock, SystemClock, as_milliseconds
 from seeklog.config import LogConfig
 from seeklog.errors import (
     CorruptionError,
@@ -49,6 +50,8 @@ from seeklog.record.encode import checked_key
 from seeklog.record.record import Record
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow
 
 Item = TypeVar("Item")
@@ -186,10 +189,12 @@ class LogReader:
         All records are read and checked before the call returns. Raises `OffsetOutOfRange` for an offset outside the
         log.
         """
+        if not type(offset) is type(max_records) is type(max_bytes) is int or max_records < 1 or max_bytes < 1:
+            offset, max_records, max_bytes = _as_ints(offset, max_records, max_bytes)
         partition = self._source
         stop = partition.high_watermark
-        if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1 or self._is_closed:
-            stop = self._checked_read(offset, max_records, max_bytes)
+        if not partition.log_start_offset <= offset < stop or self._is_closed:
+            stop = self._checked_stop(offset)
             if offset >= stop:
                 return iter(())
         try:
@@ -199,7 +204,8 @@ class LogReader:
 
     def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
         """Read as `read` does, but past the high watermark, up to the log end offset. Meant for replication."""
-        self._checked_read(offset, max_records, max_bytes)
+        offset, max_records, max_bytes = _as_ints(offset, max_records, max_bytes)
+        self._checked_stop(offset)
         stop = self._source.log_end_offset
         if offset >= stop:
             return iter(())
@@ -207,11 +213,6 @@ class LogReader:
             return iter(reading.read_records(self._source.view, offset, stop, max_records, max_bytes, self._limit))
         except (OSError, CorruptionError) as error:
             return self._read_again(offset, stop, max_records, max_bytes, error)
-
-    def _checked_read(self, offset: int, max_records: int, max_bytes: int) -> int:
-        if max_records < 1 or max_bytes < 1:
-            raise UsageError("max_records and max_bytes must be at least 1")
-        return self._checked_stop(offset)
 
     def _read_again(
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: OSError | CorruptionError
@@ -294,11 +295,12 @@ class LogReader:
         partition = self._fresh()
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
-            self._checked_stop(start)
-            first = start
+            first = as_offset(start)
+            self._checked_stop(first)
         if end is not None:
+            end = as_offset(end)
             if end < 0:
-                raise UsageError(f"end {end} is negative")
+                raise UsageError(f"end {end} is negative; pass an offset, or None for the end of the log")
             stop = min(stop, end)
         return first, stop
 
@@ -335,8 +337,9 @@ class LogReader:
         """Stream the records in [start, end) as Arrow batches that hold only `columns`."""
         pyarrow = arrow.import_pyarrow()
         names = arrow.check_columns(columns)
-        if timestamp_unit not in arrow.TIMESTAMP_SCALES or batch_rows < 1:
-            raise UsageError('timestamp_unit must be "ms" or "us", and batch_rows at least 1')
+        if timestamp_unit not in arrow.TIMESTAMP_SCALES:
+            raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
+        batch_rows = as_limit("batch_rows", batch_rows)
         schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
         batches = scan_arrow(
@@ -352,12 +355,14 @@ class LogReader:
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
+        offset, max_bytes = as_offset(offset), as_limit("max_bytes", max_bytes)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the batches of `read_batches` as ranges of open files, for `os.sendfile`. CRCs are not checked."""
+        offset, max_bytes = as_offset(offset), as_limit("max_bytes", max_bytes)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
             self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
@@ -372,7 +377,12 @@ class LogReader:
 
         Ends when no record arrives for `timeout_ms`, when the log is closed, or when a write to it fails.
         """
-        position = self.high_watermark if offset is None else offset
+        is_time = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool) and timeout_ms >= 0
+        if timeout_ms is not None and not is_time:
+            raise UsageError(
+                f"timeout_ms must be a number of at least 0, not {timeout_ms!r}; pass None to wait without a limit"
+            )
+        position = self.high_watermark if offset is None else as_offset(offset)
         self._checked_stop(position)
         return self._follow(position, timeout_ms)
 
@@ -399,14 +409,19 @@ class LogReader:
     def seek(self, offset: int) -> Seek:
         """Find an offset through the index. Return its segment and position, and how much was scanned to find it."""
         self._check_open()
+        offset = as_offset(offset)
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
             raise self._out_of_range(offset)
         return self._in_view(partition.view, offset, lambda view: reading.seek(view, offset))
 
-    def offset_at_time(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record with a timestamp of `timestamp_ms` or later, or None."""
+    def offset_at_time(self, timestamp_ms: int | datetime) -> int | None:
+        """Return the offset of the first record with a timestamp of `timestamp_ms` or later, or None.
+
+        The time is milliseconds since 1970, or a datetime with a time zone.
+        """
         self._check_open()
+        timestamp_ms = as_milliseconds(timestamp_ms)
         while True:
             partition = self._fresh()
             start, stop = partition.log_start_offset, partition.high_watermark
@@ -481,6 +496,7 @@ class LogReader:
     def plan_truncate_to(self, offset: int) -> Removal:
         """Return what `truncate_to` would remove. Like every plan, this changes nothing."""
         partition = self._fresh()
+        offset = as_offset(offset)
         self._checked_stop(offset)
         with self._naming_unreadable(offset):
             return removal.plan_truncation(partition.view, log_end_offset=partition.log_end_offset, offset=offset)
@@ -488,6 +504,7 @@ class LogReader:
     def plan_delete_before(self, offset: int) -> Removal:
         """Return what `delete_before` would remove."""
         partition = self._fresh()
+        offset = as_offset(offset)
         if not 0 <= offset <= partition.high_watermark:
             raise self._out_of_range(offset)
         return removal.plan_delete(partition.view, log_start_offset=partition.log_start_offset, offset=offset)
@@ -517,6 +534,24 @@ class LogReader:
         """Release every file. Closing a closed log does nothing."""
         self._is_closed = True
         self._source.close()
+
+
+def as_offset(value: object) -> int:
+    """Return an offset that a caller passes as an int, or raise `UsageError`. Other whole numbers have `__index__`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"an offset must be an int, not {value!r}")
+    return index(value)
+
+
+def as_limit(name: str, value: object) -> int:
+    """Return a limit of at least 1 as an int, or raise `UsageError`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or index(value) < 1:
+        raise UsageError(f"{name} must be an int of at least 1, not {value!r}")
+    return index(value)
+
+
+def _as_ints(offset: object, max_records: object, max_bytes: object) -> tuple[int, int, int]:
+    return as_offset(offset), as_limit("max_records", max_records), as_limit("max_bytes", max_bytes)
 
 
 @dataclass(frozen=True, slots=True)

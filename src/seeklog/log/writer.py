@@ -18,7 +18,7 @@ from seeklog.log.directory import directory_of, opening
 from seeklog.log.host import Host
 from seeklog.log.partition import Partition
 from seeklog.log.producers import ProducerSequence
-from seeklog.log.reader import LogReader
+from seeklog.log.reader import LogReader, as_offset
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.record import Bytes, Headers
 from seeklog.record.record import Record
@@ -166,16 +166,17 @@ class Log(LogReader):
 
     def advance_high_watermark(self, offset: int) -> None:
         """Make every record below `offset` visible to readers. Needs `high_watermark="manual"`."""
-        self._partition.advance_high_watermark(offset)
+        self._partition.advance_high_watermark(as_offset(offset))
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds `offset` and every batch after it. Return the new log end offset."""
+        offset = as_offset(offset)
         with self._naming_unreadable(offset):
             return self._partition.remover.truncate_to(offset)
 
     def delete_before(self, offset: int) -> int:
         """Raise `log_start_offset` to `offset`. Return how many segments were deleted."""
-        return self._partition.remover.delete_before(offset)
+        return self._partition.remover.delete_before(as_offset(offset))
 
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`. Return how many."""

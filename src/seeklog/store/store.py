@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
+from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
 from seeklog.errors import (
     LogClosed,
@@ -43,6 +44,8 @@ from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from seeklog.archive.planning import Verify
     from seeklog.store.opening import Location
 
@@ -381,18 +384,19 @@ class Store:
         topic: str,
         *,
         to: int | str | None = None,
-        to_time_ms: int | None = None,
+        to_time_ms: int | datetime | None = None,
         partitions: Iterable[int] | None = None,
     ) -> dict[TopicPartition, int]:
         """Set the offsets at which a group without members continues in a topic. Return them.
 
         Pass either `to`, which is an offset, "earliest" or "latest", or `to_time_ms`, which selects the first record
-        with a timestamp at or after that time.
+        with a timestamp at or after that time: milliseconds since 1970, or a datetime with a time zone.
         """
         if (to is None) == (to_time_ms is None):
             raise UsageError("pass either to=... or to_time_ms=...")
         if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
+        wanted_ms = None if to_time_ms is None else as_milliseconds(to_time_ms)
         self._check_writable("offsets cannot be written")
         self._topics.refresh()
         self._groups.check_idle(self._groups.find(group))
@@ -401,8 +405,8 @@ class Store:
         for number in found.partitions if partitions is None else partitions:
             partition = TopicPartition(topic, number)
             log = self._table.reading(partition)
-            if to_time_ms is not None:
-                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=to_time_ms))
+            if wanted_ms is not None:
+                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=wanted_ms))
             elif isinstance(to, int):
                 offsets[partition] = to
             else:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
-from seeklog.errors import TopicNotFound
+from seeklog.errors import TopicNotFound, UsageError
 from seeklog.log import LogReader
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, arrow
@@ -20,6 +21,8 @@ from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow
 
     from seeklog.store.dataset import TopicDataset
@@ -92,6 +95,8 @@ class Topic:
         return self._table.ask(TopicPartition(self.name, partition), question)
 
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
+        if isinstance(partitions, int):
+            raise UsageError(f"partitions is a list of numbers; pass [{partitions}]")
         return self.partitions if partitions is None else partitions
 
     # ------------------------------------------------------------ records
@@ -164,11 +169,15 @@ class Topic:
         """Return whether a record has this key, even if it is a tombstone. `partition` is as in `latest`."""
         return self.latest(key, partition=partition) is not None
 
-    def offset_at_time(self, timestamp_ms: int) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record with a timestamp at or after a time, or None."""
+    def offset_at_time(self, timestamp_ms: int | datetime) -> dict[TopicPartition, int | None]:
+        """Return for each partition the offset of the first record with a timestamp at or after a time, or None.
+
+        The time is milliseconds since 1970, or a datetime with a time zone.
+        """
+        wanted_ms = as_milliseconds(timestamp_ms)
         return {
             TopicPartition(self.name, number): self._ask(
-                number, partial(LogReader.offset_at_time, timestamp_ms=timestamp_ms)
+                number, partial(LogReader.offset_at_time, timestamp_ms=wanted_ms)
             )
             for number in self.partitions
         }
