@@ -4,7 +4,7 @@
     ├── UsageError                  the call is wrong: fix the program
     │   ├── InvalidName             choose another name for the topic or group
     │   ├── InvalidConfig           correct a setting, or an option of the Spark data source
-    │   └── RecordTooLarge          split the record, or raise max_message_bytes
+    │   └── RecordTooLarge          split the record, or raise max.message.bytes
     ├── InvalidRecord               reject the record and continue
     ├── TopicNotFound               create the topic
     ├── TopicExists                 use the existing topic
@@ -66,7 +66,7 @@ class InvalidConfig(UsageError):
 
 
 class RecordTooLarge(UsageError):
-    """A batch is larger than `max_message_bytes`, or a field is too large for the format. Nothing was written."""
+    """A batch is larger than `max.message.bytes`, or a field is too large for the format. Nothing was written."""
 
 
 class InvalidRecord(SeeklogError, ValueError):

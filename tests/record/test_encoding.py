@@ -451,7 +451,7 @@ def test_batch_check_refuses_batch_over_the_limit() -> None:
     raw = SMALL.encode()
 
     assert check_batches(raw, len(raw))[0] == 1
-    with pytest.raises(RecordTooLarge, match="max_message_bytes"):
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes"):
         check_batches(raw, len(raw) - 1)
 
 

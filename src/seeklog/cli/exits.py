@@ -84,6 +84,7 @@ _REWORDINGS = (
     ("free some space, then try again", "free some disk space, then run it again"),
     ("describe_topic returns its configuration", "`seeklog config` shows its configuration"),
 )
+_ALTER_TOPIC = re.compile(r'store\.alter_topic\("([^"]+)", \{"([^"]+)": (\d+)\}\)')
 
 
 def line(error: Exception) -> str:
@@ -105,7 +106,7 @@ def in_a_line(text: str) -> str:
     text = "; ".join(part.strip().rstrip(".") for part in text.splitlines() if part.strip())
     for python, command_line in _REWORDINGS:
         text = text.replace(python, command_line)
-    return text
+    return _ALTER_TOPIC.sub(r"seeklog config DIR \1 --set \2=\3", text)
 
 
 def _with_dotted_settings(text: str) -> str:

@@ -105,7 +105,7 @@ class Partition:
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
         self.gate = Gate(directory)
-        self.encoder = Encoder(directory, config, clock)
+        self.encoder = Encoder(directory, config, clock, topic=host.source.topic if host is not None else None)
         self._now_ms = clock.now_ms
         self._syncs_each = config.flush == "batch"
         self._syncs_later = config.flush == "interval"

@@ -1,0 +1,65 @@
+"""What errors say to do: each names the fact, and the call that cures it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log.workbench import PATIENCE_S, open_log
+from seeklog import Record
+from seeklog.cli.exits import line
+from seeklog.errors import RecordTooLarge
+from seeklog.record.batch import encode_batch
+from store.workbench import open_store
+
+BIG = bytes(600)
+
+
+# ---------------------------------------------------------------- records that are too large
+
+
+def test_record_too_large_for_a_topic_shows_how_to_raise_the_setting(tmp_path: Path) -> None:
+    with open_store(tmp_path, max_message_bytes=500) as store:
+        store.create_topic("orders", partitions=1)
+        with store.producer() as producer:
+            error = producer.send("orders", BIG).exception(PATIENCE_S)
+        assert isinstance(error, RecordTooLarge)
+        size = int(re.findall(r"has (\d+) bytes", str(error))[0])
+        cure = f'store.alter_topic("orders", {{"max.message.bytes": {size}}})'
+        assert str(error) == (
+            f"the batch for {tmp_path}/orders-0 has {size} bytes, and max.message.bytes is 500; nothing was written. "
+            f"Send less at once, or raise the setting: {cure}"
+        )
+        assert line(error).endswith(f"raise the setting: seeklog config DIR orders --set max.message.bytes={size}")
+
+        eval(cure, {"store": store})
+        with store.writer("orders", 0) as log:
+            log.append(BIG)
+
+
+def test_record_too_large_for_a_single_log_shows_how_to_open_it(tmp_path: Path) -> None:
+    with open_log(tmp_path, max_message_bytes=500) as log:
+        with pytest.raises(RecordTooLarge, match=r"or raise the setting: LogConfig\(max_message_bytes=\d+\)"):
+            log.append(BIG)
+        with pytest.raises(RecordTooLarge, match=r"max.message.bytes is 500; .*LogConfig\(max_message_bytes=\d+\)"):
+            log.append_batches(encode_batch([Record(BIG)]))
+
+
+def test_batch_too_large_for_a_segment_names_that_setting(tmp_path: Path) -> None:
+    with (
+        open_log(tmp_path, segment_bytes=500) as log,
+        pytest.raises(RecordTooLarge, match=r"segment.bytes is 500; .*LogConfig\(segment_bytes=\d+\)"),
+    ):
+        log.append(BIG)
+
+
+def test_batch_that_no_reader_would_take_names_the_limit(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"compression_type": "zstd", "max_decompressed_bytes": 500}
+    with (
+        open_log(tmp_path, **settings) as log,
+        pytest.raises(RecordTooLarge, match=r"max.decompressed.bytes, 500; .*LogConfig\(max_decompressed_bytes=\d+\)"),
+    ):
+        log.append(BIG)
