@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from log.workbench import PATIENCE_S, open_log
-from seeklog import Record
+from seeklog import Record, Store
 from seeklog.cli.exits import line
-from seeklog.errors import RecordTooLarge
+from seeklog.clients.habits import _HABITS
+from seeklog.errors import RecordTooLarge, UsageError
 from seeklog.record.batch import encode_batch
 from store.workbench import open_store
 
@@ -63,3 +65,38 @@ def test_batch_that_no_reader_would_take_names_the_limit(tmp_path: Path) -> None
         pytest.raises(RecordTooLarge, match=r"max.decompressed.bytes, 500; .*LogConfig\(max_decompressed_bytes=\d+\)"),
     ):
         log.append(BIG)
+
+
+# ---------------------------------------------------------------- words of Kafka's clients
+
+
+@pytest.mark.parametrize(
+    ("call", "word", "advice"),
+    [
+        ("consumer", "group_id", "pass group="),
+        ("consumer", "bootstrap_servers", "leave it out: the path passed to seeklog.open stands for it"),
+        ("consumer", "value_deserializer", "decode it yourself, for example json.loads"),
+        ("consumer", "session_timeout_ms", "leave it out: a member that dies"),
+        ("consumer", "auto_ofset_reset", r"did you mean auto_offset_reset=\?"),
+        ("consumer", "zzz", "it takes topics, group, auto_offset_reset"),
+        ("producer", "value_serializer", "encode it yourself, for example send"),
+        ("producer", "acks", r'set it on the topic: config=\{"flush": "batch"\}'),
+        ("producer", "enable_idempotence", "pass idempotence="),
+        ("producer", "transactional_id", "pass name="),
+        ("producer", "linger", r"did you mean linger_ms=\?"),
+    ],
+)
+def test_argument_of_a_kafka_client_names_ours(tmp_path: Path, call: str, word: str, advice: str) -> None:
+    with (
+        open_store(tmp_path) as store,
+        pytest.raises(UsageError, match=f"^{call} has no argument '{word}'; {advice}"),
+    ):
+        getattr(store, call)(**{word: "x"})
+
+
+def test_advice_about_arguments_names_arguments_that_exist() -> None:
+    for call, habits in _HABITS.items():
+        known = inspect.signature(getattr(Store, call)).parameters
+        for word, advice in habits.items():
+            assert word not in known
+            assert set(re.findall(r"pass (\w+)=", advice)) <= set(known), advice

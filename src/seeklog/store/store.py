@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
+from seeklog.clients.habits import refuse_arguments
 from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
@@ -239,6 +240,7 @@ class Store:
         idempotence: bool = False,
         name: str | None = None,
         resume: bool = False,
+        **unknown: Never,
     ) -> Producer:
         """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
 
@@ -248,6 +250,8 @@ class Store:
         returns how many of its records each partition holds. After a crash an application can then send the missing
         records, and none twice.
         """
+        if unknown:
+            refuse_arguments(Store.producer, unknown)
         self._check_writable("a producer needs a store that is open for writing")
         if resume and name is None:
             raise UsageError("resume needs a name: pass name=..., the name of the producer to resume")
@@ -291,6 +295,7 @@ class Store:
         client_id: str = "seeklog",
         on_assign: Listener | None = None,
         on_revoke: Listener | None = None,
+        **unknown: Never,
     ) -> Consumer:
         """Return a consumer of topics. The consumers of a group share the partitions, in one process or several.
 
@@ -299,6 +304,8 @@ class Store:
         added, `on_revoke` with partitions that are about to be revoked (the listener can still commit them) or were
         lost because the consumer did not poll in time.
         """
+        if unknown:
+            refuse_arguments(Store.consumer, unknown)
         self._check_open()
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names; pass [{topics!r}]")
