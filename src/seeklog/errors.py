@@ -153,6 +153,22 @@ class NoOffset(SeeklogError, LookupError):
     """There is no start position: the group has no committed offset, and `auto_offset_reset` is "error"."""
 
 
+def import_failed(error: ImportError, package: str, *, missing: str) -> SeeklogError:
+    """Return the error for a package that cannot be imported. `missing` is its message if it is not installed.
+
+    A package that is installed may fail too: a memory limit, a damaged file, a library that it does not find.
+    """
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == package:
+        return UsageError(missing)
+    return SeeklogError(
+        f"{package} is installed but cannot be loaded: {' '.join(str(cause).split())}; raise the memory limit of the "
+        f"process if it has one (ulimit -v), or reinstall the package: pip install --force-reinstall {package}"
+    )
+
+
 class NotALog(SeeklogError):
     """The path is missing, is not a log or a complete archive, or is reached through a symbolic link."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from seeklog.errors import SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import SeeklogError, TopicNotFound, UsageError, import_failed
 
 if TYPE_CHECKING:
     from seeklog.store.dataset import TopicDataset
@@ -51,11 +51,14 @@ class QueryFailed(SeeklogError):
 
 def import_duckdb() -> Any:
     """Return the duckdb module, or raise an error that names the package to install."""
+    package = "duckdb"
     try:
         import duckdb
+
+        package = "pyarrow"
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UsageError(f'sql needs {error.name}: pip install "seeklog[sql]"') from error
+        raise import_failed(error, package, missing=f'sql needs {package}: pip install "seeklog[sql]"') from error
     return duckdb
 
 
