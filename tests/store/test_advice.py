@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from log.workbench import PATIENCE_S, open_log
-from seeklog import Record, Store
+from seeklog import Log, LogReader, Record, Store
 from seeklog.cli.exits import line
+from seeklog.cli.opening import check_can_be_written
+from seeklog.cli.targets import find_targets
 from seeklog.clients.habits import _HABITS
-from seeklog.errors import RecordTooLarge, UsageError
+from seeklog.errors import InvalidName, RecordTooLarge, UsageError
+from seeklog.files import absolute
 from seeklog.record.batch import encode_batch
 from store.workbench import open_store
 
@@ -100,3 +104,38 @@ def test_advice_about_arguments_names_arguments_that_exist() -> None:
         for word, advice in habits.items():
             assert word not in known
             assert set(re.findall(r"pass (\w+)=", advice)) <= set(known), advice
+
+
+# ---------------------------------------------------------------- URLs
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("s3:/bucket/cold", "s3://bucket/cold"), ("S3:/bucket", "S3://bucket"), ("file:/data/cold", "file:///data/cold")],
+)
+def test_url_with_one_slash_is_refused_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, meant: str
+) -> None:
+    """It would create a directory with this name."""
+    monkeypatch.chdir(tmp_path)
+    words = re.escape(f"{path!r} looks like a URL with a slash missing; write {meant}, or ./{path} for a directory")
+    with open_store(tmp_path / "store") as store:
+        doors: list[Callable[[], object]] = [
+            lambda: open_store(path),
+            lambda: open_store(path, read_only=True),
+            lambda: Log(path),
+            lambda: LogReader(path),
+            lambda: store.archive(path),
+            lambda: find_targets([path]),
+            lambda: check_can_be_written(path),
+        ]
+        for door in doors:
+            with pytest.raises(InvalidName, match=words):
+                door()
+    assert list(tmp_path.iterdir()) == [tmp_path / "store"]
+    open_store(f"./{path}").close()
+
+
+@pytest.mark.parametrize("path", ["a:/b", "./s3:/bucket", "/data/s3:/bucket", "s3-cold/x", "2026-01-01T03:04/x"])
+def test_directory_whose_name_has_a_colon_is_not_taken_for_a_url(path: str) -> None:
+    assert absolute(path).endswith(path.removeprefix("."))

@@ -61,6 +61,7 @@ def _suggestion(store: Sequence[Target], text: str) -> str:
 
 
 def _at_path(path: str) -> list[Target]:
+    names.check_slashes(path)
     if not names.is_url(path):
         if os.path.isfile(path):
             return [_of_file(path)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
-from seeklog.names import is_url
+from seeklog.names import check_slashes, is_url
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -451,6 +451,7 @@ def absolute(path: str, *, follows: bool = True) -> str:
     """
     if is_url(path):
         return path.rstrip("/")
+    check_slashes(path)
     return os.path.realpath(path) if follows and "\0" not in path else os.path.abspath(path)
 
 
