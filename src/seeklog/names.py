@@ -249,7 +249,9 @@ def check_topic_name(name: str) -> None:
 def check_not_internal(name: str) -> None:
     """Raise `InvalidName` for Kafka's internal topics, which users cannot create, change or delete."""
     if name in INTERNAL_TOPICS:
-        raise InvalidName(f"{name} is Kafka's own topic: it cannot be created, changed or deleted by hand")
+        raise InvalidName(
+            f"{name} is Kafka's own topic: it cannot be created, changed or deleted by hand; name another"
+        )
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:

@@ -16,7 +16,7 @@ from seeklog.cli.exits import line
 from seeklog.cli.opening import check_can_be_written
 from seeklog.cli.targets import find_targets
 from seeklog.clients.habits import _HABITS
-from seeklog.errors import InvalidName, RecordTooLarge, UsageError
+from seeklog.errors import InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
 from seeklog.files import absolute
 from seeklog.record.batch import encode_batch
 from store.workbench import open_store
@@ -139,3 +139,54 @@ def test_url_with_one_slash_is_refused_everywhere(
 @pytest.mark.parametrize("path", ["a:/b", "./s3:/bucket", "/data/s3:/bucket", "s3-cold/x", "2026-01-01T03:04/x"])
 def test_directory_whose_name_has_a_colon_is_not_taken_for_a_url(path: str) -> None:
     assert absolute(path).endswith(path.removeprefix("."))
+
+
+# ---------------------------------------------------------------- topics, stores, settings
+
+
+def test_unknown_topic_among_several_is_named_with_its_nearest(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for topic in ("orders", "payments", "refunds"):
+            store.create_topic(topic, partitions=1)
+        with pytest.raises(TopicNotFound, match=r"there is no topic 'payment' in .*; did you mean 'payments'\?"):
+            store.consumer(["orders", "payment", "refunds"])
+
+
+def test_store_without_topics_says_how_to_create_one(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store, pytest.raises(TopicNotFound, match="none yet, create one with create_topic"):
+        store.topic("orders")
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (lambda store: store.create_topic("more"), "open it without read_only"),
+        (lambda store: store.producer(), "open it without read_only=True"),
+        (lambda store: store.consumer(group="g"), "open it without read_only=True"),
+        (lambda store: store.compact(), "open it without read_only=True"),
+    ],
+)
+def test_change_through_a_reader_names_the_cure(tmp_path: Path, work: Callable[[Store], object], words: str) -> None:
+    open_store(tmp_path).close()
+    with open_store(tmp_path, read_only=True) as store, pytest.raises(UsageError, match=words):
+        work(store)
+
+
+def test_missing_store_says_how_to_create_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        NotALog, match="there is no store at .*nowhere; check the path, or open it without read_only to"
+    ):
+        open_store(tmp_path / "nowhere", read_only=True)
+
+
+def test_closed_log_and_store_say_to_open_them_again(tmp_path: Path) -> None:
+    log, store = Log(tmp_path / "log"), open_store(tmp_path / "store")
+    log.close()
+    store.close()
+
+    with pytest.raises(LogClosed, match="is closed; open it again"):
+        log.append(b"")
+    with pytest.raises(LogClosed, match="is closed; open it again"):
+        log.read(0)
+    with pytest.raises(LogClosed, match="is closed; open it again"):
+        store.topics()

@@ -68,9 +68,11 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
             raise UsageError(missing) from error
         raise import_failed(error, error.__cause__.name or scheme, missing=missing) from error
     except ValueError as error:
-        raise UsageError(f"{url} cannot be opened: {one_line(error)}") from error
+        advice = f"correct the URL, or install the package of fsspec that adds {scheme}://"
+        raise UsageError(f"{url} cannot be opened: {one_line(error)}; {advice}") from error
     except TypeError as error:
-        raise UsageError(f"the storage_options do not fit {scheme}://: {one_line(error)}") from error
+        advice = f"pass those that the package of fsspec for {scheme}:// takes"
+        raise UsageError(f"the storage_options do not fit {scheme}://: {one_line(error)}; {advice}") from error
     return system, str(root).rstrip("/")
 
 

@@ -330,7 +330,7 @@ class Partition:
         """Drop the log in a forked child. The parent continues to write."""
         if self.gate.is_closed:
             return
-        self.gate.close("belongs to the process that this one was forked from")
+        self.gate.close("belongs to the process that this one was forked from; open it again here")
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
         self.remover.renew_locks()
@@ -491,7 +491,7 @@ class Partition:
         if end > INT64_MAX:
             raise UsageError(
                 f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this append would end at {end - 1}; "
-                "nothing was written"
+                "nothing was written. Append to another topic"
             )
         limit = self.encoder.max_batch_bytes if max_bytes is None else max_bytes
         if len(batches) > limit:

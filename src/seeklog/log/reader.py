@@ -264,7 +264,7 @@ class LogReader:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"{self.location} is closed")
+            raise LogClosed(f"{self.location} is closed; open it again")
 
     def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
         """Return the error for an `OSError`: the offset was deleted, its segment is lost, or the disk failed."""

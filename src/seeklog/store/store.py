@@ -105,7 +105,7 @@ class Store:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"the store at {self._root} is closed")
+            raise LogClosed(f"the store at {self._root} is closed; open it again")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -337,7 +337,8 @@ class Store:
     def _check_writable(self, why: str) -> None:
         self._check_open()
         if self._read_only:
-            raise UsageError(f"{self._root} is open read-only: {why}")
+            cure = "a URL can only be read" if names.is_url(self._root) else "open it without read_only=True"
+            raise UsageError(f"{self._root} is open read-only: {why}; {cure}")
 
     # ------------------------------------------------------------ groups
 
