@@ -209,7 +209,8 @@ class Log(LogReader):
     def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
         if not self.config.compacts:
             raise UsageError(
-                f'{self.path} is not compacted: its cleanup.policy is "{self.config.cleanup_policy}"; set it to "compact"'
+                f'{self.path} is not compacted: its cleanup.policy is "{self.config.cleanup_policy}"; '
+                'set it to "compact" first'
             )
         with translated(f"{self.path} cannot be compacted"):
             return compaction.compact(self._partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)

@@ -203,11 +203,9 @@ class Topics:
         nearest = difflib.get_close_matches(name, there, n=1)
         if nearest:
             return f"; did you mean {nearest[0]!r}?"
-        return (
-            f"; it has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
-            if there
-            else "; it has none yet, create one with create_topic"
-        )
+        if not there:
+            return "; it has none yet, create one with create_topic"
+        return f"; it has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
 
     # ------------------------------------------------------------ changing
 
