@@ -92,7 +92,7 @@ def test_limit_that_is_not_a_positive_int_is_refused(log: Log, name: str, wrong:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, -1, "1", True], ids=repr)
-def test_timeout_of_follow_that_is_no_time_is_refused(log: Log, wrong: Any) -> None:
+def test_timeout_of_follow_that_is_not_a_time_is_refused(log: Log, wrong: Any) -> None:
     with pytest.raises(UsageError, match=rf"timeout_ms must be a number of at least 0, not {wrong!r}; pass None to"):
         log.follow(0, timeout_ms=wrong)
 

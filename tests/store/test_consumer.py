@@ -282,7 +282,7 @@ def test_every_search_by_time_takes_a_datetime(store: Store) -> None:
 
 
 @pytest.mark.parametrize("wrong", [datetime(2026, 1, 1), 1.5, "2026-01-01", True], ids=repr)
-def test_every_search_by_time_refuses_what_is_no_time(store: Store, wrong: Any) -> None:
+def test_every_search_by_time_refuses_other_types(store: Store, wrong: Any) -> None:
     with store.consumer(["events"], group="readers") as consumer:
         consumer.commit()
         with pytest.raises(UsageError, match="time zone"):

@@ -11,7 +11,7 @@ MAX_LINES: Final = 2000
 
 
 class History:
-    """The history of one shell, for the arrow keys. Without readline there is none.
+    """The history of one shell, for the arrow keys. Without readline nothing is kept.
 
     If the file cannot be written, the history ends with the shell. Only its user may read it: queries may contain data.
     """
