@@ -44,7 +44,7 @@ the environment variable `NO_COLOR` also turns colours off.
 
 `DIR` is a store (a directory of topics), a broker's data directory or, for reading, the URL of an archive. If `DIR` is
 omitted, `SEEKLOG_DIR` is used, or else `dir` in `~/.config/seeklog.toml`. The only other setting in that file is
-`utc = true`. A first argument that contains a slash is always a `DIR`.
+`utc = true`. A first argument that contains a slash is always a `DIR`, unless it has several words, as a query has.
 
 ## Points and times
 

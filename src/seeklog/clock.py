@@ -1,12 +1,16 @@
-"""The only access to time, so that tests can supply the clock."""
+"""The only access to time, so that tests can supply the clock; and moments that callers pass."""
 
 from __future__ import annotations
 
 import threading
 from time import monotonic, sleep, time_ns
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from seeklog.arguments import check_number
+from seeklog.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 # The longest wait that the threads of this platform accept: 292 years on Linux. A longer one raises `OverflowError` in
 # the thread that waits.
@@ -29,6 +33,27 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Block for this many seconds, to wait for another process."""
         ...
+
+
+def as_milliseconds(moment: int | datetime) -> int:
+    """Return a moment in milliseconds since 1970, rounded up: the first millisecond at or after it.
+
+    Raises `UsageError` for a datetime without a time zone, and for other types.
+    """
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    from datetime import UTC, datetime, timedelta  # on use: the import takes a millisecond
+
+    if not isinstance(moment, datetime):
+        raise UsageError(
+            "a time must be an int, milliseconds since 1970, or a datetime with a time zone, "
+            f"not {moment!r}; pass datetime(…, tzinfo=UTC)"
+        )
+    if moment.utcoffset() is None:
+        raise UsageError(
+            f"{moment} has no time zone: pass datetime(…, tzinfo=UTC), or for local time datetime(…).astimezone()"
+        )
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - moment) // timedelta(milliseconds=1))
 
 
 class SystemClock:

@@ -5,7 +5,7 @@
     │   ├── InvalidName             choose another name for the topic or group
     │   ├── InvalidConfig           correct a setting, or an option of the Spark data source
     │   ├── MissingExtra            install the extra that the message names
-    │   └── RecordTooLarge          split the record, or raise max_message_bytes
+    │   └── RecordTooLarge          split the record, or raise max.message.bytes
     ├── InvalidRecord               reject the record and continue
     ├── TopicNotFound               create the topic
     ├── TopicExists                 use the existing topic
@@ -71,7 +71,7 @@ class MissingExtra(UsageError, ImportError):
 
 
 class RecordTooLarge(UsageError):
-    """A batch is larger than `max_message_bytes`, or a field is too large for the format. Nothing was written."""
+    """A batch is larger than `max.message.bytes`, or a field is too large for the format. Nothing was written."""
 
 
 class InvalidRecord(SeeklogError, ValueError):
@@ -156,6 +156,22 @@ class CommitRefused(SeeklogError):
 
 class NoOffset(SeeklogError, LookupError):
     """There is no start position: the group has no committed offset, and `auto_offset_reset` is "error"."""
+
+
+def import_failed(error: ImportError, package: str, *, missing: str) -> SeeklogError:
+    """Return the error for a package that cannot be imported. `missing` is its message if it is not installed.
+
+    A package that is installed may fail too: a memory limit, a damaged file, a library that it does not find.
+    """
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == package:
+        return MissingExtra(missing)
+    return SeeklogError(
+        f"{package} is installed but cannot be loaded: {' '.join(str(cause).split())}; raise the memory limit of the "
+        f"process if it has one (ulimit -v), or reinstall the package: pip install --force-reinstall {package}"
+    )
 
 
 class NotALog(SeeklogError):

@@ -106,6 +106,7 @@ SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX)
 BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, TRANSACTION_INDEX)
 # What fsspec accepts as a URL: a scheme, or several chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
+_HALF_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
 _TORN_NAME: Final = re.compile(r"(\d{20})\.(\d+)(?:\.\d+)?\.torn\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
@@ -132,6 +133,15 @@ _KNOWN_NAME: Final = re.compile(
 def is_url(path: str) -> bool:
     """Return whether a path is a URL such as s3://bucket/path, not a directory name."""
     return _URL.match(path) is not None
+
+
+def check_slashes(path: str) -> None:
+    """Raise `InvalidName` for a URL with a slash missing, such as s3:/bucket: as a path it would name a directory."""
+    match = _HALF_URL.match(path)
+    if match is not None:
+        # The path of a file's URL begins with a slash of its own.
+        meant = f"{match[1]}://{'/' if match[1].lower() == 'file' else ''}{path[match.end() :]}"
+        raise InvalidName(f"{path!r} looks like a URL with a slash missing; write {meant}, or ./{path} for a directory")
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
@@ -249,7 +259,9 @@ def check_topic_name(name: str) -> None:
 def check_not_internal(name: str) -> None:
     """Raise `InvalidName` for Kafka's internal topics, which users cannot create, change or delete."""
     if name in INTERNAL_TOPICS:
-        raise InvalidName(f"{name} is Kafka's own topic: it cannot be created, changed or deleted by hand")
+        raise InvalidName(
+            f"{name} is Kafka's own topic: it cannot be created, changed or deleted by hand; name another"
+        )
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:

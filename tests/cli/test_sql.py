@@ -221,3 +221,79 @@ def test_unquoted_offset_is_explained(run: Run, store: Path) -> None:
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert 'in double quotes, as "offset"' in ran.err
+
+
+# ---------------------------------------------------------------- JSON in keys and values
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A topic with a JSON value, bytes that are not text, text that is not JSON, and a tombstone."""
+    path = tmp_path / "mixed"
+    with seeklog.open(path, background=False) as made:
+        made.create_topic("orders", partitions=1)
+        with made.writer("orders", 0) as log:
+            for value in (b'{"paise": 3, "state": "open", "a": {"b": [1, 2]}}', b"\xff\x00", b"not JSON", None):
+                log.append(value, key=b'{"k": 1}')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("select value->>'$.paise' p from orders", [{"p": "3"}, {"p": None}, {"p": None}, {"p": None}]),
+        ("select o.value ->> 'state' s from orders o limit 1", [{"s": "open"}]),
+        ("select key->>'k' k, value->'a'->'b'->-1 b from orders limit 1", [{"k": "1", "b": "2"}]),
+        ("select value->'a'->>'b' b from orders limit 1", [{"b": "[1,2]"}]),
+        ("select count(*) n from orders where 1 = 1 and value->>'state' = 'open'", [{"n": 1}]),
+        ("select v->>'paise' p from (select value v from orders) limit 1", [{"p": "3"}]),
+        ("select json_extract_string(value, '$.paise') p from orders limit 1", [{"p": "3"}]),
+        ("select json_type(value) t, json_type(value, 'a') a from orders limit 1", [{"t": "OBJECT", "a": "OBJECT"}]),
+        ("select json_valid(value) v from orders", [{"v": True}, {"v": False}, {"v": False}, {"v": None}]),
+        ("select json_keys(value, 'a') k from orders limit 1", [{"k": ["b"]}]),
+        # What DuckDB itself makes of JSON and of text does not change.
+        ("select '{\"a\": 5}'->>'a' t, '{\"a\": 5}'::json->'a' j, null->>'a' n", [{"t": "5", "j": "5", "n": None}]),
+        ("select text(value)->>'paise' p, text(value)::json->'paise' j from orders limit 1", [{"p": "3", "j": "3"}]),
+        ("select list_transform([1], lambda x: x + 1) l", [{"l": [2]}]),
+        ("select '->' a, 'x' \"b->'c'\" -- -> 'd'", [{"a": "->", "b->'c'": "x"}]),
+        ("select value->>'paise' from orders limit 1", [{"(\"value\" ->> 'paise')": "3"}]),
+        ("select octet_length(value) n from orders where value = '\\xFF\\x00'::blob", [{"n": 2}]),
+    ],
+)  # fmt: skip
+def test_json_operators_and_functions_take_a_value(
+    run: Run, mixed: Path, query: str, found: list[dict[str, Any]]
+) -> None:
+    assert rows(run("sql", mixed, query)) == found
+
+
+def test_values_stay_byte_for_byte(run: Run, mixed: Path) -> None:
+    assert [row["value"] for row in rows(run("sql", mixed, "select value from orders"))] == [
+        '{"paise": 3, "state": "open", "a": {"b": [1, 2]}}',
+        {"base64": "/wA="},
+        "not JSON",
+        None,
+    ]
+
+
+def test_condition_on_json_leaves_ranges_narrow(run: Run, store: Path) -> None:
+    ran = run("sql", store, "select count(*) n from orders where \"offset\" >= 8 and value->>'id' = '17'", "-v")
+
+    assert rows(ran) == [{"n": 1}]
+    assert "read orders-0: 2 records" in ran.err
+    assert "read orders-1: 2 records" in ran.err
+
+
+def test_text_that_is_not_json_is_still_an_error(run: Run, store: Path) -> None:
+    """As in DuckDB. Only the bytes of a record that are not JSON give null."""
+    ran = run("sql", store, "select 'no'->>'a'")
+
+    assert ran.code != 0
+    assert "Malformed JSON" in ran.err
+
+
+@pytest.mark.parametrize("arrow", ["value->text(key)", "text(value)->('a' || 'b')"])
+def test_arrow_to_a_computed_path_names_the_function(run: Run, mixed: Path, arrow: str) -> None:
+    ran = run("sql", mixed, f"select {arrow} from orders")
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "write json_extract(value, path) for a computed one" in ran.err

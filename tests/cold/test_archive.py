@@ -316,3 +316,10 @@ def test_archive_in_memory_grows(store: Store, memory: str) -> None:
         check_same(cold, store)
     system = fsspec.filesystem("memory")
     assert sorted(Path(path).name for path in system.ls(memory, detail=False)) == ["orders-0", names.ARCHIVE]
+
+
+def test_archive_to_a_missing_bucket_names_it_and_the_cure(s3: S3Server, store: Store) -> None:
+    words = r"there is no bucket 'no-such-bucket', .* create it, with: aws s3 mb s3://no-such-bucket, or correct"
+    for url in ("s3://no-such-bucket/cold", "s3://no-such-bucket"):
+        with pytest.raises(NotAccessible, match=words):
+            store.archive(url, storage_options=s3.options)

@@ -395,7 +395,7 @@ def test_forked_child_reads_through_its_own_connections(s3: S3Server, bucket: st
 @pytest.fixture
 def without_fsspec(tmp_path: Path) -> Iterator[list[str]]:
     """A Python that has everything but fsspec and s3fs."""
-    (tmp_path / "fsspec.py").write_text("raise ImportError('no fsspec here')")
+    (tmp_path / "fsspec.py").write_text("raise ModuleNotFoundError('no fsspec here', name='fsspec')")
     yield [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"]
     shutil.rmtree(tmp_path)
 

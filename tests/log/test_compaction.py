@@ -204,7 +204,7 @@ def test_active_segment_and_records_above_watermark_are_not_compacted(tmp_path: 
 
 
 def test_compact_is_refused_without_compact_policy(tmp_path: Path) -> None:
-    with open_log(tmp_path) as log, pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
+    with open_log(tmp_path) as log, pytest.raises(UsageError, match=r'its cleanup\.policy is "delete"; set it to'):
         log.compact()
 
 

@@ -210,6 +210,17 @@ def test_retention_removes_key_index(tmp_path: Path) -> None:
         assert key_files(tmp_path) == []
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_lookup_takes_a_bytearray_or_memoryview(tmp_path: Path, kind: Callable[[bytes], Any]) -> None:
+    with open_log(tmp_path) as log:
+        log.append(kind(b"v"), key=kind(b"k"), headers={"h": kind(b"1")})
+
+        found = log.latest_for_key(kind(b"k"))
+
+    assert found is not None
+    assert (found.key, found.value, found.headers) == (b"k", b"v", (("h", b"1"),))
+
+
 def test_key_must_be_bytes(tmp_path: Path) -> None:
     with open_log(tmp_path) as log, pytest.raises(UsageError, match="a key must be bytes, not str"):
         log.latest_for_key("k")  # type: ignore[arg-type]

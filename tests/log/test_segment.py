@@ -67,7 +67,7 @@ def test_batch_larger_than_a_segment_is_refused_without_a_roll(tmp_path: Path) -
     with open_log(tmp_path, segment_bytes=BATCH_BYTES) as log:
         fill(log, 1)
         before = contents(tmp_path)
-        with pytest.raises(RecordTooLarge, match="segment_bytes is 78"):
+        with pytest.raises(RecordTooLarge, match=r"segment\.bytes is 78"):
             log.append(b"01234567890")
 
         assert contents(tmp_path) == before
@@ -179,12 +179,12 @@ def test_batches_too_many_for_one_segments_offsets_are_not_lost(tmp_path: Path) 
 
 
 def test_batches_of_one_call_go_to_one_segment(tmp_path: Path) -> None:
-    """Each may be as large as max_message_bytes; the error for all together names segment_bytes."""
+    """Each may be as large as max.message.bytes; the error for all together names segment.bytes."""
     raw = encode_batch([Record(b"0123456789", timestamp_ms=T)])
     with open_log(tmp_path, segment_bytes=4 * BATCH_BYTES, max_message_bytes=BATCH_BYTES) as log:
         log.append_batches(raw * 3)
         log.append_batches(raw * 3)
-        with pytest.raises(RecordTooLarge, match="segment_bytes"):
+        with pytest.raises(RecordTooLarge, match=r"segment\.bytes"):
             log.append_batches(raw * 5)
 
     assert segment_bases(tmp_path) == [0, 3]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -30,7 +34,7 @@ from seeklog.record.batch_header import check_batches
 from seeklog.record.codec import CODEC_NAMES, decompress
 from seeklog.record.decode import check_keyed
 from seeklog.record.encode import encode_headers, encode_one, encode_records, record_bound, stamp, stamp_append_time
-from seeklog.record.record import Record
+from seeklog.record.record import Record, make_record
 
 NO_PRODUCER = (-1, -1, -1)
 LOG_APPEND_TIME = 0x08
@@ -264,9 +268,47 @@ def test_headers_are_encoded_separately() -> None:
     assert encode_headers((("trace", b"1"), ("none", None))) == header_bytes([(b"trace", b"1"), (b"none", None)])
 
 
+# ---------------------------------------------------------------- other types that hold bytes or pairs
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_bytearray_and_memoryview_are_taken_as_bytes(kind: Callable[[bytes], Any]) -> None:
+    plain = encode_one(b"v", b"k", [("h", b"1")], T, NOW, 0, 0, 0)
+
+    assert encode_one(kind(b"v"), kind(b"k"), [("h", kind(b"1"))], T, NOW, 0, 0, 0) == plain
+    for record in (
+        Record(kind(b"v"), key=kind(b"k"), headers=[("h", kind(b"1"))], timestamp_ms=T),
+        make_record(kind(b"v"), kind(b"k"), [("h", kind(b"1"))], T, -1, None),
+    ):
+        assert encode([record]) == plain
+
+
+def test_record_keeps_its_bytes_when_the_bytearray_changes() -> None:
+    value, header = bytearray(b"v"), bytearray(b"1")
+    record = Record(value, key=memoryview(value), headers=[("h", header)])
+
+    value[0] = header[0] = 0
+
+    assert (record.value, record.key, record.headers) == (b"v", b"v", (("h", b"1"),))
+
+
+def test_memoryview_of_wider_or_scattered_items_is_taken_by_its_bytes() -> None:
+    assert Record(memoryview(array("H", [1, 2]))).value == array("H", [1, 2]).tobytes()
+    assert Record(memoryview(b"a-b-c")[::2]).value == b"abc"
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1", "b": None}, MappingProxyType({"a": b"1", "b": None})], ids=repr)
+def test_headers_may_be_a_mapping(headers: Any) -> None:
+    pairs = (("a", b"1"), ("b", None))
+
+    assert Record(b"v", headers=headers).headers == pairs
+    assert make_record(b"v", None, headers, T, -1, None).headers == pairs
+    assert encode_one(b"v", None, headers, T, NOW, 0, 0, 0) == encode_one(b"v", None, pairs, T, NOW, 0, 0, 0)
+
+
 # ---------------------------------------------------------------- refusals
 
-NOT_BYTES = ["text", 5, 1.5, bytearray(b"v"), memoryview(b"v"), ["v"], True]
+NOT_BYTES = ["text", 5, 1.5, array("B", b"v"), {"id": 1}, ["v"], True]
 
 
 @pytest.mark.parametrize("wrong", NOT_BYTES, ids=lambda wrong: type(wrong).__name__)
@@ -299,6 +341,27 @@ def test_headers_that_are_not_a_sequence_are_refused(headers: Any) -> None:
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
         Record(b"v", headers=headers)
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
+        encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cure"),
+    [("text", r"text\.encode\(\)"), ({"id": 1}, r"json\.dumps\(…\)\.encode\(\)"), (array("B", b"v"), r"bytes\(…\)")],
+    ids=lambda each: type(each).__name__,
+)
+def test_refused_value_says_how_to_make_bytes_of_it(wrong: Any, cure: str) -> None:
+    with pytest.raises(InvalidRecord, match=f"value must be bytes or None, not {type(wrong).__name__}; pass {cure}"):
+        encode_one(wrong, None, (), None, NOW, 0, 0, 0)
+
+
+def test_refused_timestamp_says_how_to_make_one() -> None:
+    with pytest.raises(InvalidRecord, match=r"not datetime; pass milliseconds since 1970, such as int\(time.time"):
+        Record(b"v", timestamp_ms=datetime.now(UTC))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("headers", ["ab", [["a", b"1"]], ["a"], 5], ids=repr)
+def test_refused_headers_show_what_headers_look_like(headers: Any) -> None:
+    with pytest.raises(InvalidRecord, match=r"pass pairs such as \[\('trace', b'1'\)\], or a dict"):
         encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
 
 
@@ -388,7 +451,7 @@ def test_batch_check_refuses_batch_over_the_limit() -> None:
     raw = SMALL.encode()
 
     assert check_batches(raw, len(raw))[0] == 1
-    with pytest.raises(RecordTooLarge, match="max_message_bytes"):
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes"):
         check_batches(raw, len(raw) - 1)
 
 

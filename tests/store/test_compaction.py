@@ -25,7 +25,7 @@ def test_compacted_topic_keeps_latest_record_of_each_key(tmp_path: Path) -> None
         assert done[TopicPartition("latest", 0)].removed_records > 20
         assert read(store, "latest")[-1] == b"29"
         assert len(read(store, "all")) == 30
-        with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
+        with pytest.raises(UsageError, match=r'its cleanup\.policy is "delete"; set it to'):
             store.compact("all")
 
 
@@ -59,7 +59,7 @@ def test_stale_policy_does_not_compact_records_written_after_alteration(
                 return log
 
             monkeypatch.setattr(store._table, "_open_to_write", alter_and_open)
-            with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
+            with pytest.raises(UsageError, match=r'its cleanup\.policy is "delete"; set it to'):
                 store.compact()
         assert len(read(store, "t")) == 30
 

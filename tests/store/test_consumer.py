@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,33 @@ def test_seek_to_time_finds_first_record_at_or_after_it(store: Store) -> None:
         assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 0, 15]
         consumer.seek_to_time(START_MS + 10**9)
         assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
+
+
+def test_every_search_by_time_takes_a_datetime(store: Store) -> None:
+    moment = datetime.fromtimestamp((START_MS + 14_500) / 1000, UTC)
+    with store.consumer(["events"], group="readers") as consumer:
+        consumer.seek_to_time(moment)
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 15, 15]
+        consumer.commit()
+    assert store.topic("events").offset_at_time(moment) == store.topic("events").offset_at_time(START_MS + 14_500)
+    assert set(store.reset_offsets("readers", "events", to_time_ms=moment).values()) == {10, 15}
+
+
+@pytest.mark.parametrize("wrong", [datetime(2026, 1, 1), 1.5, "2026-01-01", True], ids=repr)
+def test_every_search_by_time_refuses_other_types(store: Store, wrong: Any) -> None:
+    with store.consumer(["events"], group="readers") as consumer:
+        consumer.commit()
+        with pytest.raises(UsageError, match="time zone"):
+            consumer.seek_to_time(wrong)
+    with pytest.raises(UsageError, match="time zone"):
+        store.topic("events").offset_at_time(wrong)
+    with pytest.raises(UsageError, match="time zone"):
+        store.reset_offsets("readers", "events", to_time_ms=wrong)
+
+
+def test_partitions_of_a_scan_given_as_a_number_are_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match=r"partitions is a list of numbers; pass \[0\]"):
+        store.topic("events").scan(partitions=0)  # type: ignore[arg-type]
 
 
 def test_seek_to_time_in_unassigned_partition_is_refused(store: Store) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,20 @@ def test_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> No
             for record in [store.topic("orders").latest(b"k", partition=place)]  # type: ignore[arg-type]
         }
         assert values == {None: b"home", home: b"home", away: b"newer", (home + 2) % 4: None, "all": b"newer"}
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_producer_and_lookup_take_other_kinds_of_bytes(tmp_path: Path, kind: Callable[[bytes], Any]) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("orders", partitions=4)
+        with store.producer() as producer:
+            sent = producer.send("orders", kind(b"v"), key=kind(b"k"), headers={"h": kind(b"1")}).result(10)
+        topic = store.topic("orders")
+        found = topic.latest(kind(b"k"))
+
+        assert found is not None
+        assert (found.partition, found.value, found.headers) == (partition_of(b"k", 4), b"v", (("h", b"1"),))
+        assert (sent.partition, topic.contains(kind(b"k"))) == (found.partition, True)
 
 
 def test_missing_partition_or_topic_is_refused(tmp_path: Path) -> None:

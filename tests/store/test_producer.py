@@ -216,7 +216,7 @@ def test_internal_topic_is_refused_by_producer(store: Store) -> None:
     [
         {"value": "text"},
         {"value": 5},
-        {"value": bytearray(b"value")},
+        {"value": {"id": 1}},
         {"value": b"", "key": "text"},
         {"value": b"", "key": 5},
         {"value": b"", "headers": [("name", "text")]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -62,9 +63,16 @@ class Verb(click.Command):
             return args
         given = self.positionals(ctx, args)
         is_full = not any(argument.nargs == -1 for argument in expected) and len(given) >= len(expected)
-        if is_full or (given and ("/" in given[0] or given[0] in (".", ".."))):
+        if is_full or (given and _is_directory(given[0])):
             return args
         return [preset, *args]
+
+
+def _is_directory(argument: str) -> bool:
+    """Return whether an argument is meant as DIR: it contains a slash, unless it is a text of several words."""
+    if "/" not in argument:
+        return argument in (".", "..")
+    return argument.split() == [argument] or os.path.exists(argument)
 
 
 def _shared_options() -> list[click.Parameter]:

@@ -80,16 +80,14 @@ _REWORDINGS = (
     ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
     ("can only be read: open it with read_only=True. To write", "can only be read. To write"),
     ("Run verify for the extent", "Run `seeklog verify` for the extent"),
+    ("create one with create_topic", "create one with `seeklog create`"),
+    ("; check the path, or open it without read_only to create a store", "; check the path"),
+    ("; open it without read_only=True", ""),
+    ("; to only read, open with read_only=True", ""),
+    ("free some space, then try again", "free some disk space, then run it again"),
     ("describe_topic returns its configuration", "`seeklog config` shows its configuration"),
 )
-_MAKE_ROOM = "free some disk space, then run it again"
-_CHANGE_USER = "run it as the owner of the files, or name another directory"
-_ADVICE = {
-    errno.EACCES: _CHANGE_USER,
-    errno.EPERM: _CHANGE_USER,
-    errno.EROFS: _CHANGE_USER,
-    errno.ENOENT: "check the spelling",
-}
+_ALTER_TOPIC = re.compile(r'store\.alter_topic\("([^"]+)", \{"([^"]+)": (\d+)\}\)')
 
 
 def line(error: Exception) -> str:
@@ -101,8 +99,8 @@ def line(error: Exception) -> str:
     text = in_a_line(str(error))
     if isinstance(error, InvalidConfig):
         text = _with_dotted_settings(text)
-    if isinstance(error, DiskFull) and "append again" not in text:
-        text += f"; {_MAKE_ROOM}"
+    if isinstance(error, DiskFull) and "again" not in text:
+        text += "; free some disk space, then run it again"
     return "; ".join([text or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
@@ -111,7 +109,7 @@ def in_a_line(text: str) -> str:
     text = "; ".join(part.strip().rstrip(".") for part in text.splitlines() if part.strip())
     for python, command_line in _REWORDINGS:
         text = text.replace(python, command_line)
-    return text
+    return _ALTER_TOPIC.sub(r"seeklog config DIR \1 --set \2=\3", text)
 
 
 def _with_dotted_settings(text: str) -> str:
@@ -126,8 +124,8 @@ def _with_dotted_settings(text: str) -> str:
 
 
 def _os_error(error: OSError) -> str:
-    from seeklog.files import is_full
+    from seeklog.files import advice_for
 
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-    advice = _MAKE_ROOM if is_full(error) else _ADVICE.get(error.errno or 0)
+    advice = "check the spelling" if error.errno == errno.ENOENT else in_a_line(advice_for(error))
     return f"{where}{error.strerror or error}" + (f"; {advice}" if advice else "")

@@ -3,8 +3,8 @@
     dir = "/var/lib/seeklog"    the default of DIR
     utc = true                  the default of --utc
 
-There are no other settings. Even with a default, the first argument of a command is its DIR if it contains a slash, or
-if all arguments are given.
+There are no other settings. Even with a default, the first argument of a command is its DIR if it is one word that
+contains a slash, or if all arguments are given.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from seeklog.cli.show.coverage import write_coverage
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.rows import Column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.errors import MissingExtra, SeeklogError, UsageError
+from seeklog.errors import SeeklogError, UsageError, import_failed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +36,9 @@ def check_can_run() -> None:
     """Raise an error with the remedy if PySpark or Java is missing."""
     try:
         importlib.import_module("pyspark")
-    except ModuleNotFoundError:
-        raise MissingExtra('Spark is not installed; run: pip install "seeklog[spark]"') from None
+    except ImportError as error:
+        missing = 'Spark is not installed; run: pip install "seeklog[spark]"'
+        raise import_failed(error, "pyspark", missing=missing) from None
     from seeklog.spark.local.java import find_java
 
     find_java()

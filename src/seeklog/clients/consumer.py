@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seeklog.arguments import check_offset, check_whole_number
 from seeklog.clients.turns import Turns
-from seeklog.clock import Clock, check_wait_ms, timeout_ms_in_s
+from seeklog.clock import Clock, as_milliseconds, check_wait_ms, timeout_ms_in_s
 from seeklog.config import INT32_MAX
 from seeklog.errors import (
     CommitRefused,
@@ -39,6 +39,9 @@ from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 logger = logging.getLogger("seeklog")
 
@@ -339,16 +342,16 @@ class Consumer:
         self._go_to(position, offset)
 
     def seek_to_time(
-        self, timestamp_ms: int, *, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
+        self, timestamp_ms: int | datetime, *, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
     ) -> None:
         """Continue at the first record with a timestamp at or after a time, or at the end if there is no such record.
 
-        Applies to all assigned partitions, or to those given.
+        The time is milliseconds since 1970, or a datetime with a time zone. Applies to all assigned partitions, or to
+        those given.
         """
-        if not isinstance(timestamp_ms, int):
-            raise UsageError(f"a time must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}")
+        wanted_ms = as_milliseconds(timestamp_ms)
         for position in self._chosen_positions(partitions):
-            offset = self._table.ask(position.partition, lambda log: offset_from_time(log, timestamp_ms))
+            offset = self._table.ask(position.partition, lambda log: offset_from_time(log, wanted_ms))
             self._go_to(position, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:

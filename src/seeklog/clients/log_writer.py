@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from types import TracebackType
 
 from seeklog.clients.sender import Future, Lane, Sender, Unsynced, check_batching
 from seeklog.log import Log, TimestampRule
+from seeklog.record import Bytes, Headers
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
 
@@ -69,10 +69,10 @@ class LogWriter:
 
     def append(
         self,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> AppendFuture:
         """Buffer a record and return its future. Waits while the buffer is full.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.names import TopicPartition
+from seeklog.record import Bytes, Headers
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
 from seeklog.topics.catalog import Topic
@@ -242,10 +243,10 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture:
@@ -255,6 +256,7 @@ class Producer:
         determines how durable the record is when its future is done.
         """
         record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
+        key = record.key
         size = record_bound(record)
         route = self._routes.get(topic)
         if route is None or route.version != self._topics.version:

@@ -27,7 +27,7 @@ from seeklog.files.local import (
     local_path,
 )
 from seeklog.files.lock import SHORT_WAIT_S, Lock, retry_while_locked, take_lock
-from seeklog.files.translation import is_full, translate, translated
+from seeklog.files.translation import advice_for, is_full, translate, translated
 
 __all__ = [
     "SHORT_WAIT_S",
@@ -42,6 +42,7 @@ __all__ = [
     "OsFiles",
     "ReadOnlyFiles",
     "absolute",
+    "advice_for",
     "is_full",
     "local_path",
     "publish_file",

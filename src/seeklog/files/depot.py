@@ -221,19 +221,19 @@ class RemoteDepot:
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         remote_path = f"{self._root}/{path}"
-        with self._errors(path):
+        with self._writing(path):
             self._make_parents(remote_path)
             mode = "xb" if is_new and self._takes_conditions else "wb"
             file = self._system.open(remote_path, mode, block_size=PART)
         try:
             for part in parts:
-                with self._errors(path):
+                with self._writing(path):
                     file.write(part)
         except BaseException:
             _give_up(file)
             raise
         try:
-            with self._errors(path):
+            with self._writing(path):
                 file.close()
         except OSError as error:
             _give_up(file)
@@ -243,6 +243,23 @@ class RemoteDepot:
 
     def _errors(self, path: str) -> AbstractContextManager[None]:
         return as_os_errors(f"{self.location}/{path}")
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        """Raise a backend's errors as `_errors` does. What a write does not find in a bucket store is the bucket."""
+        try:
+            with self._errors(path):
+                yield
+        except FileNotFoundError as error:
+            if self._has_directories:
+                raise
+            bucket = self._root.partition("/")[0]
+            how = f", with: aws s3 mb s3://{bucket}" if self._takes_conditions else ""
+            reason = (
+                f"there is no bucket {bucket!r}, or these credentials do not see it; create it{how}, or correct the "
+                "URL, or the credentials and the endpoint in storage_options"
+            )
+            raise OSError(errno.ENOENT, reason, f"{self.location}/{path}") from error
 
     def _make_parents(self, remote_path: str) -> None:
         if self._has_directories:
@@ -281,7 +298,7 @@ class RemoteDepot:
         if self._takes_conditions and over is not None and over.tag is not None:
             condition["IfMatch"] = over.tag
         try:
-            with self._errors(path):
+            with self._writing(path):
                 self._make_parents(f"{self._root}/{path}")
                 self._system.pipe_file(f"{self._root}/{path}", data, **condition)
         except OSError as error:

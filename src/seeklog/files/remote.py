@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from seeklog import names
-from seeklog.errors import MissingExtra, UsageError
+from seeklog.errors import MissingExtra, UsageError, import_failed
 from seeklog.files.local import Buffer, Files, FileStatus, Kind, ReadOnlyFiles
 from seeklog.files.readahead import ReadAhead
 
@@ -55,18 +55,24 @@ def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, 
     try:
         import fsspec
     except ImportError as error:
-        extra = _EXTRAS.get(scheme, "remote")
-        raise MissingExtra(f'{scheme}:// needs fsspec: pip install "seeklog[{extra}]"') from error
+        missing = f'{scheme}:// needs fsspec: pip install "seeklog[{_EXTRAS.get(scheme, "remote")}]"'
+        raise import_failed(error, "fsspec", missing=missing) from error
     try:
         # Listings are cached here while a store is open; the backend's cache would outlive it.
         system, root = fsspec.core.url_to_fs(url, **{"use_listings_cache": False, **storage_options})
     except ImportError as error:
         how = f'pip install "seeklog[{_EXTRAS[scheme]}]"' if scheme in _EXTRAS else one_line(error)
-        raise MissingExtra(f"{scheme}:// needs another package: {how}") from error
+        missing = f"{scheme}:// needs another package: {how}"
+        # fsspec raises its own error from the cause, if it knows one.
+        if not isinstance(error.__cause__, ImportError) or isinstance(error.__cause__, ModuleNotFoundError):
+            raise MissingExtra(missing) from error
+        raise import_failed(error, error.__cause__.name or scheme, missing=missing) from error
     except ValueError as error:
-        raise UsageError(f"{url} cannot be opened: {one_line(error)}") from error
+        advice = f"correct the URL, or install the package of fsspec that adds {scheme}://"
+        raise UsageError(f"{url} cannot be opened: {one_line(error)}; {advice}") from error
     except TypeError as error:
-        raise UsageError(f"the storage_options do not fit {scheme}://: {one_line(error)}") from error
+        advice = f"pass those that the package of fsspec for {scheme}:// takes"
+        raise UsageError(f"the storage_options do not fit {scheme}://: {one_line(error)}; {advice}") from error
     return system, str(root).rstrip("/")
 
 

@@ -11,11 +11,17 @@ A full disk becomes `DiskFull`, a directory that was exchanged under its holder 
 from __future__ import annotations
 
 import errno
+import os
 from types import TracebackType
 
 from seeklog.errors import DiskFull, LogFailed, NotAccessible, SeeklogError
 from seeklog.files.held import Displaced
 
+_MAKE_ROOM = "free some space, then try again"
+_READ_ONLY = (
+    "the file system is mounted read-only: remount it for writing, or choose a path on another one; "
+    "to only read, open with read_only=True"
+)
 # No space on the disk, or within the user's quota.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -31,10 +37,27 @@ def translate(error: OSError, fact: str, *, when_full: str = "", advice: str = "
     `advice` says what to do; `when_full` replaces it if the disk is full.
     """
     if is_full(error):
-        return DiskFull("; ".join(filter(None, (f"{fact}: the disk is full", when_full or advice))))
+        return DiskFull(f"{fact}: the disk is full; {when_full or advice or _MAKE_ROOM}")
     if isinstance(error, Displaced):
         return LogFailed(f"{fact}: {error}; {error.ADVICE}")
-    return NotAccessible("; ".join(filter(None, (f"{fact}: {error}", advice))))
+    return NotAccessible("; ".join(filter(None, (f"{fact}: {error}", advice_for(error), advice))))
+
+
+def advice_for(error: OSError) -> str:
+    """Return what to do about an error of the operating system, or "" if its number does not tell.
+
+    An error that seeklog or a backend raised with a reason of its own gets none.
+    """
+    if error.errno is None or error.strerror != os.strerror(error.errno):
+        return ""
+    if error.errno == errno.EROFS:
+        return _READ_ONLY
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return (
+            f"this process runs as user {os.geteuid()}: run it as the owner of the files, or give that user access to "
+            "them"
+        )
+    return _MAKE_ROOM if is_full(error) else ""
 
 
 class translated:  # noqa: N801 - reads as a verb, like contextlib.suppress

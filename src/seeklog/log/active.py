@@ -86,7 +86,7 @@ class ActiveSegment(Segment):
 
     def handle(self) -> Handle:
         if self.loaded.handle is None:
-            raise LogClosed(f"{self.shared.directory} is closed")
+            raise LogClosed(f"{self.shared.directory} is closed; open it again")
         return self.loaded.handle
 
     def release(self) -> None:

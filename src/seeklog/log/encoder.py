@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seeklog.clock import Clock
-from seeklog.config import INT32_MAX, LogConfig
+from seeklog.config import INT32_MAX, LogConfig, canonical_setting
 from seeklog.errors import InvalidRecord, RecordTooLarge, UsageError
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.timestamps import TimestampRule
@@ -25,6 +25,7 @@ class Encoder:
         "_directory",
         "_now_ms",
         "_rule",
+        "_topic",
         "attributes",
         "codec",
         "max_batch_bytes",
@@ -32,8 +33,10 @@ class Encoder:
         "timestamps",
     )
 
-    def __init__(self, directory: str, config: LogConfig, clock: Clock) -> None:
+    def __init__(self, directory: str, config: LogConfig, clock: Clock, *, topic: str | None) -> None:
+        """`topic` is None for a log that is not part of a store."""
         self._directory = directory
+        self._topic = topic
         self._config = config
         self._now_ms = clock.now_ms
         self.codec = CODEC_IDS[config.compression_type]
@@ -73,14 +76,17 @@ class Encoder:
         if size > limit:
             raise RecordTooLarge(
                 f"the batch for {self._directory} has {size:,} bytes before compression, and readers take at most "
-                f"max_decompressed_bytes, {limit:,}; nothing was written"
+                f"max.decompressed.bytes, {limit:,}; {self._cure('max_decompressed_bytes', size)}"
             )
 
     def check_batches(self, raw: bytes) -> int:
         """Check a caller's whole batches. Return how many offsets they span."""
-        count, span = batch_header.check_batches(raw, self._config.max_message_bytes)
+        try:
+            count, span = batch_header.check_batches(raw, self._config.max_message_bytes)
+        except RecordTooLarge as error:
+            raise RecordTooLarge(f"{error}; {self._cure('max_message_bytes', len(raw))}") from None
         if not count:
-            raise UsageError("no batch to append")
+            raise UsageError("no batch to append; pass at least one whole batch")
         if self.needs_keys:
             try:
                 decode.check_keyed(raw, self._config.max_decompressed_bytes)
@@ -99,5 +105,14 @@ class Encoder:
     def too_large(self, size: int, limit: int) -> RecordTooLarge:
         setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
         return RecordTooLarge(
-            f"the batch for {self._directory} has {size:,} bytes, {setting} is {limit:,}; nothing was written"
+            f"the batch for {self._directory} has {size:,} bytes, and {canonical_setting(setting)} is {limit:,}; "
+            f"{self._cure(setting, size)}"
         )
+
+    def _cure(self, setting: str, size: int) -> str:
+        """Return what to do about a batch of `size` bytes that a setting refuses."""
+        if self._topic is None:
+            call = f"LogConfig({setting}={size})"
+        else:
+            call = f'store.alter_topic("{self._topic}", {{"{canonical_setting(setting)}": {size}}})'
+        return f"nothing was written. Send less at once, or raise the setting: {call}"

@@ -27,7 +27,7 @@ class Gate:
     def is_closed(self) -> bool:
         return isinstance(self.refusal, LogClosed)
 
-    def close(self, reason: str = "is closed") -> None:
+    def close(self, reason: str = "is closed; open it again") -> None:
         self.refusal = LogClosed(f"{self._directory} {reason}")
 
     def check(self) -> None:

@@ -43,7 +43,7 @@ from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
 from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
 from seeklog.names import TEMPORARY
-from seeklog.record import batch_header, encode
+from seeklog.record import Bytes, Headers, batch_header, encode
 from seeklog.record.encode import encode_one
 from seeklog.record.record import Record
 
@@ -107,7 +107,7 @@ class Partition:
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
         self.gate = Gate(directory)
-        self.encoder = Encoder(directory, config, clock)
+        self.encoder = Encoder(directory, config, clock, topic=host.source.topic if host is not None else None)
         self._now_ms = clock.now_ms
         self._syncs_each = config.flush == "batch"
         self._syncs_later = config.flush == "interval"
@@ -351,7 +351,7 @@ class Partition:
         """Drop the log in a forked child. The parent continues to write."""
         if self.gate.is_closed:
             return
-        self.gate.close("belongs to the process that this one was forked from")
+        self.gate.close("belongs to the process that this one was forked from; open it again here")
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
         self.remover.renew_locks()
@@ -380,9 +380,9 @@ class Partition:
 
     def append(
         self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        value: Bytes | None,
+        key: Bytes | None,
+        headers: Headers,
         timestamp_ms: int | None,
     ) -> int:
         """Append one record as a batch; return its offset."""
@@ -531,7 +531,7 @@ class Partition:
         if end > INT64_MAX:
             raise UsageError(
                 f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this append would end at {end - 1}; "
-                "nothing was written"
+                "nothing was written. Append to another topic"
             )
         limit = self.encoder.max_batch_bytes if max_bytes is None else max_bytes
         if len(batches) > limit:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from seeklog.arguments import check_offset, check_whole_number
-from seeklog.clock import Clock, SystemClock, timeout_ms_in_s
+from seeklog.clock import Clock, SystemClock, as_milliseconds, timeout_ms_in_s
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import (
     CorruptionError,
@@ -44,11 +44,14 @@ from seeklog.log.recovery import RecoveryReport
 from seeklog.log.segment import ADVICE, SegmentReplaced
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.log.view import View
-from seeklog.record import arrow
+from seeklog.record import Bytes, arrow
 from seeklog.record.batch import Batch
+from seeklog.record.encode import checked_key
 from seeklog.record.record import Record
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow
 
 Item = TypeVar("Item")
@@ -279,7 +282,7 @@ class LogReader:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"{self.location} is closed")
+            raise LogClosed(f"{self.location} is closed; open it again")
 
     def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
         """Return the error for an `OSError`: the offset was deleted, its segment is lost, or the disk failed."""
@@ -423,9 +426,13 @@ class LogReader:
             raise self._out_of_range(offset)
         return self._in_view(partition.view, offset, lambda view: reading.seek(view, offset))
 
-    def offset_at_time(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record with a timestamp of `timestamp_ms` or later, or None."""
+    def offset_at_time(self, timestamp_ms: int | datetime) -> int | None:
+        """Return the offset of the first record with a timestamp of `timestamp_ms` or later, or None.
+
+        The time is milliseconds since 1970, or a datetime with a time zone.
+        """
         self._check_open()
+        timestamp_ms = as_milliseconds(timestamp_ms)
         while True:
             partition = self._fresh()
             start, stop = partition.log_start_offset, partition.high_watermark
@@ -446,14 +453,13 @@ class LogReader:
             return False
         return partition.log_start_offset > start
 
-    def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
+    def latest_for_key(self, key: Bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default among all visible records, or None.
 
         A tombstone counts: a record whose value is None says that the key was deleted. The first lookup builds the
         key indexes that sealed segments lack, for which it reads those segments once (see `LogConfig.key_index`).
         """
-        if not isinstance(key, bytes):
-            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
+        key = checked_key(key)
         tries = 0
         while True:
             tries += 1
@@ -485,7 +491,7 @@ class LogReader:
             return True
         return isinstance(error, FileNotFoundError) and self._source.view is not view
 
-    def contains_key(self, key: bytes) -> bool:
+    def contains_key(self, key: Bytes) -> bool:
         """Return whether any visible record has this key. A tombstone counts."""
         return self.latest_for_key(key) is not None
 

@@ -21,6 +21,7 @@ from seeklog.log.partition import Partition
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.reader import LogReader
 from seeklog.log.side.root_offsets import inherited_by
+from seeklog.record import Bytes, Headers
 from seeklog.record.record import Record
 
 
@@ -103,10 +104,10 @@ class Log(LogReader):
 
     def append(
         self,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         producer: ProducerSequence | None = None,
     ) -> int:
@@ -213,7 +214,10 @@ class Log(LogReader):
 
     def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
         if not self.config.compacts:
-            raise UsageError(f'{self.path} is not compacted: its cleanup_policy is "{self.config.cleanup_policy}"')
+            raise UsageError(
+                f'{self.path} is not compacted: its cleanup.policy is "{self.config.cleanup_policy}"; '
+                'set it to "compact" first'
+            )
         check_whole_number("buffer_bytes", buffer_bytes, minimum=compaction.MIN_BUFFER_BYTES)
         with translated(f"{self.path} cannot be compacted"):
             return compaction.compact(self._partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from seeklog.errors import MissingExtra, UsageError
+from seeklog.errors import UsageError, import_failed
 from seeklog.record.columns import filled_lists
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def import_pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingExtra('Arrow columns need pyarrow: pip install "seeklog[arrow]"') from error
+        missing = 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'
+        raise import_failed(error, "pyarrow", missing=missing) from error
     return pyarrow
 
 

@@ -383,7 +383,7 @@ class ArrowRows:
                 if size > limit:
                     raise RecordTooLarge(
                         f"row {row}: its record has {size:,} bytes, and no reader takes more than "
-                        f"max_decompressed_bytes, {limit:,}"
+                        f"max.decompressed.bytes, {limit:,}; split the row, or raise that setting of the topic"
                     )
             if size > room - used:
                 room = max(2 * room, used + size)

@@ -165,7 +165,9 @@ def check_batches(data: bytes, max_batch_bytes: longlong):
         if size == 0:
             raise CorruptBatch(f"the bytes end in the middle of a batch, {end - at} bytes in", position=at)
         if size > max_batch_bytes:
-            raise RecordTooLarge(f"the batch at byte {at} has {size:,} bytes, max_message_bytes is {max_batch_bytes:,}")
+            raise RecordTooLarge(
+                f"the batch at byte {at} has {size:,} bytes, and max.message.bytes is {max_batch_bytes:,}"
+            )
         check_batch(data, p, at, size, at)
         codec: cython.int = p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK
         if codec > layout.CODEC_MAX:

@@ -124,7 +124,7 @@ def _unsupported(codec: int) -> FormatError:
 def _too_large(codec: int, limit: int) -> FormatError:
     return FormatError(
         f"{CODEC_NAMES[codec]} data expands past {limit:,} bytes",
-        advice="Raise max_decompressed_bytes if the batch comes from a writer you trust.",
+        advice="Raise max.decompressed.bytes if the batch comes from a writer you trust.",
     )
 
 
@@ -344,7 +344,7 @@ def _decode_zstd(data: memoryview, limit: int) -> bytes:
             raise
         raise FormatError(
             f"{error.reason}, or it looks back further than {window_max:,} bytes",
-            advice="Raise max_decompressed_bytes if the batch comes from a writer you trust.",
+            advice="Raise max.decompressed.bytes if the batch comes from a writer you trust.",
         ) from None
     if written is None:
         raise _too_large(ZSTD, limit)

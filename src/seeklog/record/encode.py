@@ -24,10 +24,11 @@ from cython.cimports.seeklog.record.primitives import (
     varint_size,
     wrapped,
 )
-from cython.cimports.seeklog.record.record import UNSET, Record, checked_timestamp, header_tuple
+from cython.cimports.seeklog.record.record import UNSET, Record, as_bytes, checked_timestamp, header_tuple
 
-from seeklog.errors import InvalidRecord, RecordTooLarge
+from seeklog.errors import InvalidRecord, RecordTooLarge, UsageError
 from seeklog.record.codec import compress
+from seeklog.record.record import invalid_headers
 
 # For `timestamps`: every timestamp is accepted.
 NO_CHECK = (-(2**63) + 1, None)
@@ -41,9 +42,24 @@ def field_size(what: str, field: object) -> Py_ssize_t:
     if field is None:
         return 1
     if not isinstance(field, bytes):
-        raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; encode it first")
+        raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; pass {bytes_of(field)}")
     size = len(field)
     return varint_size(size) + size
+
+
+def bytes_of(field: object) -> str:
+    """Return how a caller makes bytes of an object of a wrong type."""
+    if isinstance(field, str):
+        return "text.encode()"
+    return "json.dumps(…).encode()" if isinstance(field, (dict, list, tuple, int, float)) else "bytes(…)"
+
+
+def checked_key(key: object):
+    """Return a key that is looked up as bytes, or raise `UsageError`."""
+    found = as_bytes(key)
+    if not isinstance(found, bytes):
+        raise UsageError(f"a key must be bytes, not {type(key).__name__}; pass {bytes_of(key)}")
+    return found
 
 
 def encode_headers(headers: tuple):
@@ -51,10 +67,10 @@ def encode_headers(headers: tuple):
     parts: list = [varint(len(headers))]
     for header in headers:
         if not isinstance(header, tuple) or len(header) != 2:
-            raise InvalidRecord(f"a header must be a (str, bytes or None) tuple, not {header!r}")
+            raise invalid_headers(f"a header must be a tuple of a str and bytes or None, not {header!r}")
         key, value = header
         if not isinstance(key, str):
-            raise InvalidRecord(f"a header's key must be str, not {type(key).__name__}")
+            raise invalid_headers(f"a header's key must be str, not {type(key).__name__}")
         field_size("a header's value", value)
         # The decoder returns keys that are not UTF-8 with surrogateescape; this restores their bytes.
         try:
@@ -189,6 +205,18 @@ def encode_one(
 
     `timestamps` are as in `encode_records`.
     """
+    if isinstance(value, (bytearray, memoryview)) or isinstance(key, (bytearray, memoryview)):
+        return encode_one(
+            as_bytes(value),
+            as_bytes(key),
+            headers,
+            timestamp_ms,
+            now_ms,
+            base_offset,
+            leader_epoch,
+            attributes,
+            timestamps,
+        )
     encoded: object = encode_headers(header_tuple(headers)) if headers else None
     body: Py_ssize_t = body_size_of(0, 0, key, value, encoded)
     timestamp: longlong

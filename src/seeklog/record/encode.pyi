@@ -1,18 +1,21 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
+from seeklog.record import Bytes, Headers
 from seeklog.record.record import Record
 
 _TimestampCheck: TypeAlias = tuple[int, Callable[[int | None, int], object] | None]
 
 NO_CHECK: _TimestampCheck
 
+def bytes_of(field: object) -> str: ...
+def checked_key(key: object) -> bytes: ...
 def record_bound(record: Record) -> int: ...
 def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes: ...
 def encode_one(
-    value: bytes | None,
-    key: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
+    value: Bytes | None,
+    key: Bytes | None,
+    headers: Headers,
     timestamp_ms: int | None,
     now_ms: int,
     base_offset: int,

@@ -13,4 +13,5 @@ cdef class Record:
     cdef object source
 
 cdef long long checked_timestamp(object timestamp_ms) except? -2
+cdef object as_bytes(object field)
 cdef tuple header_tuple(object headers)

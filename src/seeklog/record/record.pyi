@@ -1,14 +1,16 @@
-from collections.abc import Sequence
 from typing import Final, final
+
+from seeklog.errors import InvalidRecord
+from seeklog.record import Bytes, Headers
 
 @final
 class Record:
     def __init__(
         self,
-        value: bytes | None,
+        value: Bytes | None,
         *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Bytes | None = None,
+        headers: Headers = (),
         timestamp_ms: int | None = None,
         offset: int = -1,
     ) -> None: ...
@@ -22,10 +24,11 @@ class Record:
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
+def invalid_headers(fact: str) -> InvalidRecord: ...
 def make_record(
-    value: bytes | None,
-    key: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
+    value: Bytes | None,
+    key: Bytes | None,
+    headers: Headers,
     timestamp_ms: int | None,
     offset: int,
     source: tuple[str, int] | None,

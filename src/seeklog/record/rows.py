@@ -100,7 +100,8 @@ def _batches(
         while len(batch) > max_batch_bytes:
             if stop - at == 1:
                 raise RecordTooLarge(
-                    f"row {rows[at]}: its batch has {len(batch):,} bytes, max_message_bytes is {max_batch_bytes:,}"
+                    f"row {rows[at]}: its batch has {len(batch):,} bytes, and max.message.bytes is "
+                    f"{max_batch_bytes:,}; split the row, or raise that setting of the topic"
                 )
             # Random bytes grow when compressed.
             batch, stop = encode(at, at + (stop - at) // 2)

@@ -64,6 +64,11 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         self.failure: Exception | None = None
         """The error of the last scan that failed: DuckDB reports only its own text."""
 
+    def begin(self) -> None:
+        """Forget what earlier scans have read, and their error."""
+        self.reads = []
+        self.failure = None
+
     @property
     def schema(self) -> pa.Schema:
         return self._schema

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from seeklog.errors import MissingExtra, SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import SeeklogError, TopicNotFound, UsageError, import_failed
+from seeklog.store.sql_text import JSON_ARROW, TEXT_ARROW, with_duckdb_arrows, with_our_arrows
 
 if TYPE_CHECKING:
     from seeklog.store.dataset import TopicDataset
@@ -28,10 +29,43 @@ _CONFIG: Final = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
+# DuckDB's functions of JSON, and how many arguments they take. For the bytes of JSON they would find nothing.
+_JSON_FUNCTIONS: Final = {
+    "json_extract": (2,),
+    "json_extract_string": (2,),
+    "json_value": (2,),
+    "json_exists": (2,),
+    "json_contains": (2,),
+    "json_type": (1, 2),
+    "json_keys": (1, 2),
+    "json_array_length": (1, 2),
+    "json_structure": (1,),
+    "json_transform": (2,),
+}
+
+
+def _json_macro(name: str, function: str, arities: Iterable[int]) -> str:
+    """Return a macro for a function of JSON that also takes the bytes of JSON. Other bytes give null."""
+    forms = []
+    # A macro hides the function of the same name, so it calls that one by its full name.
+    for more in ("" if arity == 1 else ", more" for arity in arities):
+        forms.append(f"(data blob{more}) as try(system.main.{function}(decode(data){more}))")
+        forms.append(f"(data{more}) as system.main.{function}(data{more})")
+    return f'create macro "{name}"{", ".join(forms)}'
+
+
 _MACROS: Final = (
     "create macro text(data) as try(decode(data))",
     "create macro field(data, path) as try(json_extract_string(decode(data), path))",
+    _json_macro(JSON_ARROW, "json_extract", (2,)),
+    _json_macro(TEXT_ARROW, "json_extract_string", (2,)),
+    *(_json_macro(name, name, arities) for name, arities in _JSON_FUNCTIONS.items()),
+    """create macro json_valid
+        (data blob) as if(data is null, null, coalesce(try(system.main.json_valid(decode(data))), false)),
+        (data) as system.main.json_valid(data)""",
 )
+# What DuckDB says of an arrow before a computed path, because of the macros.
+_COMPUTED_PATH: Final = ("json_extract is not a scalar function", "Cannot copy bound expression")
 _BARE_OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
 _MISSING_TABLE: Final = re.compile(r"Table with name (.+?) does not exist")
 
@@ -51,44 +85,76 @@ class QueryFailed(SeeklogError):
 
 def import_duckdb() -> Any:
     """Return the duckdb module, or raise `MissingExtra`."""
+    package = "duckdb"
     try:
         import duckdb
+
+        package = "pyarrow"
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(f'sql needs {error.name}: pip install "seeklog[sql]"') from error
+        raise import_failed(error, package, missing=f'sql needs {package}: pip install "seeklog[sql]"') from error
     return duckdb
 
 
-@contextlib.contextmanager
-def query_rows(
-    duckdb: Any, query: str, tables: Mapping[str, TopicDataset], *, utc: bool
-) -> Iterator[tuple[list[ResultColumn], Rows]]:
-    """Yield the columns and rows of a query's result, as a context manager. Rows are produced as they are consumed."""
-    connection = duckdb.connect(config=_CONFIG)
-    try:
+class Session:
+    """One connection to DuckDB. Tables, views and macros that its statements create last until it is closed."""
+
+    def __init__(self, duckdb: Any, *, utc: bool) -> None:
+        self._duckdb = duckdb
+        self._utc = utc
+        self.tables: dict[str, TopicDataset] = {}
+        """The topics by their names."""
+        self._connection = connection = duckdb.connect(config=_CONFIG)
         for macro in _MACROS:
             connection.execute(macro)
         if utc:
             connection.execute("set TimeZone = 'UTC'")
         connection.execute("set lock_configuration = true")
+        self._work = _Interruptible(connection)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._work.end()
+        for name in self.tables:
+            self._connection.unregister(name)
+        self._connection.close()
+
+    def offer(self, tables: Mapping[str, TopicDataset]) -> None:
+        """Make these topics the tables. A topic that is a table already stays as it is."""
+        for name in self.tables.keys() - tables.keys():
+            self._connection.unregister(name)
+            del self.tables[name]
         for name, table in tables.items():
-            connection.register(name, table)
-        with _translate_errors(duckdb, tables):
-            work = _Interruptible(connection)
-            reader = work.do(partial(_reader, connection, query))
+            if name not in self.tables:
+                self._connection.register(name, table)
+                self.tables[name] = table
+
+    @contextlib.contextmanager
+    def query(self, query: str) -> Iterator[tuple[list[ResultColumn], Rows]]:
+        """Yield the columns and rows of a query's result. Rows are produced as they are consumed.
+
+        Ctrl-C interrupts the query, and the session can go on. `reads` of the tables list what it has read.
+        """
+        for table in self.tables.values():
+            table.begin()
+        with _translate_errors(self._duckdb, self.tables):
+            reader = self._work.do(partial(_reader, self._connection, with_our_arrows(query)))
             if reader is None:
                 yield [], iter(())
                 return
-            names = _unique_names(reader.schema.names)
+            names = _unique_names([with_duckdb_arrows(name) for name in reader.schema.names])
             columns = [
                 ResultColumn(name, _is_number(kind)) for name, kind in zip(names, reader.schema.types, strict=True)
             ]
-            yield columns, _rows(partial(work.do, partial(next, iter(reader), None)), names, utc)
-            del reader
-    finally:
-        for name in tables:
-            connection.unregister(name)
-        connection.close()
+            try:
+                yield columns, _rows(partial(self._work.do, partial(next, iter(reader), None)), names, self._utc)
+            except BaseException:
+                self._connection.interrupt()  # whatever stopped the consumer, its query must not go on
+                raise
+            finally:
+                del reader
 
 
 class _Interruptible:
@@ -106,6 +172,9 @@ class _Interruptible:
             self._connection.interrupt()
             done.exception()
             raise
+
+    def end(self) -> None:
+        self._worker.shutdown()
 
 
 def _reader(connection: Any, query: str) -> Any:
@@ -136,10 +205,13 @@ def _translate_errors(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterat
 
 
 def _translated(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
-    text = str(error).partition("\n\nLINE ")[0]
+    text = with_duckdb_arrows(str(error).partition("\n\nLINE ")[0])
     line = " ".join(text.split())
     if isinstance(error, duckdb.ParserException) and _BARE_OFFSET.search(str(error)):
         line += '; offset is a SQL keyword: write the column in double quotes, as "offset"'
+    if any(words in line for words in _COMPUTED_PATH):
+        line = "an arrow takes only a constant path; write json_extract(value, path) for a computed one"
+        return UsageError(line)
     missing = _MISSING_TABLE.search(line)
     if missing is not None:
         import difflib

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from seeklog import names
 from seeklog.arguments import check_offset
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
+from seeklog.clients.habits import refuse_arguments
 from seeklog.clients.producer import Partitioner, Producer
-from seeklog.clock import check_wait_s
+from seeklog.clock import as_milliseconds, check_wait_s
 from seeklog.config import DEFAULT_PARTITIONS, LogConfig
 from seeklog.errors import (
     LogClosed,
@@ -45,6 +46,8 @@ from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from seeklog.archive.planning import Verify
     from seeklog.store.opening import Location
     from seeklog.topics.catalog import Topic as CatalogTopic
@@ -109,7 +112,7 @@ class Store:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"the store at {self._root} is closed")
+            raise LogClosed(f"the store at {self._root} is closed; open it again")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -251,6 +254,7 @@ class Store:
         idempotence: bool = False,
         name: str | None = None,
         resume: bool = False,
+        **unknown: Never,
     ) -> Producer:
         """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
 
@@ -260,6 +264,8 @@ class Store:
         returns how many of its records each partition holds. After a crash an application can then send the missing
         records, and none twice.
         """
+        if unknown:
+            refuse_arguments(Store.producer, unknown)
         self._check_writable("a producer needs a store that is open for writing")
         if resume and name is None:
             raise UsageError("resume needs a name: pass name=..., the name of the producer to resume")
@@ -303,6 +309,7 @@ class Store:
         client_id: str = "seeklog",
         on_assign: Listener | None = None,
         on_revoke: Listener | None = None,
+        **unknown: Never,
     ) -> Consumer:
         """Return a consumer of topics. The consumers of a group share the partitions, in one process or several.
 
@@ -311,6 +318,8 @@ class Store:
         added, `on_revoke` with partitions that are about to be revoked (the listener can still commit them) or were
         lost because the consumer did not poll in time.
         """
+        if unknown:
+            refuse_arguments(Store.consumer, unknown)
         self._check_open()
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names; pass [{topics!r}]")
@@ -342,7 +351,8 @@ class Store:
     def _check_writable(self, why: str) -> None:
         self._check_open()
         if self._read_only:
-            raise UsageError(f"{self._root} is open read-only: {why}")
+            cure = "a URL can only be read" if names.is_url(self._root) else "open it without read_only=True"
+            raise UsageError(f"{self._root} is open read-only: {why}; {cure}")
 
     # ------------------------------------------------------------ groups
 
@@ -396,18 +406,19 @@ class Store:
         topic: str,
         *,
         to: int | str | None = None,
-        to_time_ms: int | None = None,
+        to_time_ms: int | datetime | None = None,
         partitions: Iterable[int] | None = None,
     ) -> dict[TopicPartition, int]:
         """Set the offsets at which a group without members continues in a topic. Return them.
 
         Pass either `to`, which is an offset, "earliest" or "latest", or `to_time_ms`, which selects the first record
-        with a timestamp at or after that time.
+        with a timestamp at or after that time: milliseconds since 1970, or a datetime with a time zone.
         """
         if (to is None) == (to_time_ms is None):
             raise UsageError("pass either to=... or to_time_ms=...")
         if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
+        wanted_ms = None if to_time_ms is None else as_milliseconds(to_time_ms)
         self._check_writable("offsets cannot be written")
         self._topics.refresh()
         self._groups.check_idle(self._groups.find(group))
@@ -416,8 +427,8 @@ class Store:
         for number in found.partitions if partitions is None else partitions:
             partition = TopicPartition(topic, number)
             log = self._table.reading(partition)
-            if to_time_ms is not None:
-                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=to_time_ms))
+            if wanted_ms is not None:
+                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=wanted_ms))
             elif isinstance(to, int):
                 offsets[partition] = to
             else:

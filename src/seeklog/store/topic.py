@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from seeklog.arguments import check_offset
+from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
 from seeklog.errors import TopicNotFound, UsageError
 from seeklog.log import LogReader
 from seeklog.names import TopicPartition
-from seeklog.record import arrow
+from seeklog.record import Bytes, arrow
+from seeklog.record.encode import checked_key
 from seeklog.record.key_hash import partition_of
 from seeklog.record.record import Record
 from seeklog.topics import catalog
@@ -20,6 +22,8 @@ from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow
 
     from seeklog.store.dataset import TopicDataset
@@ -92,6 +96,8 @@ class Topic:
         return self._table.ask(TopicPartition(self.name, partition), question)
 
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
+        if isinstance(partitions, int):
+            raise UsageError(f"partitions is a list of numbers; pass [{partitions}]")
         return self.partitions if partitions is None else partitions
 
     # ------------------------------------------------------------ records
@@ -140,15 +146,14 @@ class Topic:
         logs = {number: self.log(number) for number in self._chosen(partitions)}
         return [Range(number, log, log.log_start_offset, log.high_watermark) for number, log in logs.items()]
 
-    def latest(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
+    def latest(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
         """Return the newest record with this key, or None. Tombstones count.
 
         By default this looks in the partition to which Kafka's default partitioner maps the key. Pass a partition
         number, or "all" if the key may be in several, as after `add_partitions` or with a custom partitioner. Among
         several records the one with the highest timestamp wins, then the one with the highest offset.
         """
-        if not isinstance(key, bytes):
-            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
+        key = checked_key(key)
         found = self._now()
         if partition is None:
             chosen: Sequence[int] = (partition_of(key, len(found.partitions)),)
@@ -161,15 +166,19 @@ class Topic:
             default=None,
         )
 
-    def contains(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
+    def contains(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> bool:
         """Return whether a record has this key, even if it is a tombstone. `partition` is as in `latest`."""
         return self.latest(key, partition=partition) is not None
 
-    def offset_at_time(self, timestamp_ms: int) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record with a timestamp at or after a time, or None."""
+    def offset_at_time(self, timestamp_ms: int | datetime) -> dict[TopicPartition, int | None]:
+        """Return for each partition the offset of the first record with a timestamp at or after a time, or None.
+
+        The time is milliseconds since 1970, or a datetime with a time zone.
+        """
+        wanted_ms = as_milliseconds(timestamp_ms)
         return {
             TopicPartition(self.name, number): self._ask(
-                number, partial(LogReader.offset_at_time, timestamp_ms=timestamp_ms)
+                number, partial(LogReader.offset_at_time, timestamp_ms=wanted_ms)
             )
             for number in self.partitions
         }

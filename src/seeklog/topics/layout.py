@@ -41,7 +41,7 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     except NotADirectoryError as error:
         raise NotALog(f"{root} is a file; a store is a directory") from error
     except FileNotFoundError as error:
-        raise NotALog(f"there is no store at {root}") from error
+        raise no_store(root) from error
     if not create:
         check_is_restored(root, kinds)
     for name, kind in kinds.items():
@@ -64,7 +64,7 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
         other = next(name for name in kinds if not _precedes_catalog(name))
         raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
     if not create and not is_store:
-        raise NotALog(f"there is no store at {root}: the directory has no topics")
+        raise no_store(root, why=": the directory has no topics")
     return kinds
 
 
@@ -75,6 +75,13 @@ def check_is_restored(root: str, listing: Collection[str]) -> None:
             f"{root} is an unfinished restore of an archive; run `seeklog restore` again to complete it, or empty the "
             "directory"
         )
+
+
+def no_store(root: str, *, why: str = "") -> NotALog:
+    """Return the error for a location without a store."""
+    if names.is_url(root):
+        return NotALog(f"there is no store at {root}{why}; check the bucket and the path of the URL")
+    return NotALog(f"there is no store at {root}{why}; check the path, or open it without read_only to create a store")
 
 
 def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:

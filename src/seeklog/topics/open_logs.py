@@ -453,7 +453,7 @@ class OpenLogs:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"the store at {self._root} is closed")
+            raise LogClosed(f"the store at {self._root} is closed; open it again")
 
     def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         if self._check_root is None:

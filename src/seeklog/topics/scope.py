@@ -13,7 +13,7 @@ from seeklog.errors import NotALog, UsageError
 from seeklog.files import Files, absolute, translated
 from seeklog.log.side import Checkpoint, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.topics.layout import check_root, partition_path
+from seeklog.topics.layout import check_root, no_store, partition_path
 from seeklog.topics.topics import Topics
 
 
@@ -81,7 +81,7 @@ def _is_partition(files: Files, path: str) -> bool:
     try:
         return any(names.parse_segment_name(name) for name in files.list(path))
     except FileNotFoundError:
-        raise NotALog(f"there is no store at {path}") from None
+        raise no_store(path) from None
     except NotADirectoryError:
         raise NotALog(f"{path} is a file; a store is a directory") from None
 

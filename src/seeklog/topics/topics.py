@@ -233,7 +233,9 @@ class Topics:
         nearest = difflib.get_close_matches(name, there, n=1)
         if nearest:
             return f"; did you mean {nearest[0]!r}?"
-        return f"; it has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}" if there else "; it has none yet"
+        if not there:
+            return "; it has none yet, create one with create_topic"
+        return f"; it has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}"
 
     # ------------------------------------------------------------ changing
 
@@ -243,7 +245,7 @@ class Topics:
         if self._read_only:
             raise UsageError(f"{self.root} is open read-only; open it without read_only to change topics")
         if self._is_closed:
-            raise LogClosed(f"the store at {self.root} is closed")
+            raise LogClosed(f"the store at {self.root} is closed; open it again")
         with self._changes:
             lock = self._take_lock()
             try:

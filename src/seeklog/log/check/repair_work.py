@@ -164,7 +164,9 @@ class _Work:
         state = written.scan_all(sums=sums)
         written.release()
         if state.problem is not None or state.size != size:
-            raise UsageError(f"{path}: its whole batches do not form a segment; it was not changed")
+            raise UsageError(
+                f"{path}: its whole batches do not form a segment; it was not changed. Restore it from a copy"
+            )
         state.finish_times()
         aborted = read_if_exists(self._files, self._shared.path(base_offset, names.TRANSACTION_INDEX)) or b""
         follows = self._next_base(base_offset) if can_seal else None

@@ -441,7 +441,8 @@ class _Run:
             kept = filters.take()
             if state.size + len(kept) > INT32_MAX:
                 raise UsageError(
-                    f"{old[0][0].path}: the records to keep no longer fit in one segment; it was not changed"
+                    f"{old[0][0].path}: the records to keep no longer fit in one segment; it was not changed. Raise "
+                    "segment.bytes, then compact again"
                 )
             if kept:
                 files.write(handle, kept, state.size)

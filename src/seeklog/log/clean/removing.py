@@ -229,7 +229,7 @@ class Remover:
     def check_not_closing(self) -> None:
         """Stop a compaction if a close is waiting for it."""
         if self._is_closing:
-            raise LogClosed(f"{self._partition.directory} is closed")
+            raise LogClosed(f"{self._partition.directory} is closed; open it again")
 
     def replace_segments(
         self, old: Sequence[Segment], new: Segment, *, truncation_count: int, install: Callable[[], None]
