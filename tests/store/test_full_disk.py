@@ -99,6 +99,7 @@ class Killed(BaseException):
     """Ends a process, as far as its files are concerned."""
 
 
+@pytest.mark.id("deletion-on-a-full-disk-killed")
 @pytest.mark.parametrize("renames", range(3))
 def test_deletion_that_a_kill_interrupted_is_finished_by_the_next_open(
     root: Path, disk: SmallDisk, renames: int
