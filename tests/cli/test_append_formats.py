@@ -313,7 +313,7 @@ def test_error_in_a_text_file_names_the_file(run: Run, store: Path, tmp_path: Pa
 def test_missing_pyarrow_is_answered_with_the_extra(run: Run, store: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": ["v"]}), tmp_path / "rows.parquet")
     (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "pyarrow.py").write_text("raise ImportError('no pyarrow')")
+    (tmp_path / "none" / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
     env = {"PYTHONPATH": f"{tmp_path / 'none'}:{surroundings(tmp_path)['PYTHONPATH']}"}
 
     ran = run("append", store, "refunds", "rows.parquet", env=env)

@@ -125,6 +125,8 @@ def test_readers_work_beside_a_writer(run: Run, store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["delete", "retain", "truncate", "append"])
 def test_partition_open_in_another_process_is_locked(run: Run, store: Path, name: str) -> None:
+    with seeklog.open(store, background=False) as opened:
+        opened.alter_topic("orders", {"retention.ms": 0})
     with seeklog.open(store, background=False) as opened, opened.writer("orders", 0):
         arguments = [*called(name), "--partition", "0"] if name == "append" else called(name)
         ran = run(*arguments, stdin="x\n")

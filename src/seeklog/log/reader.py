@@ -196,18 +196,16 @@ class LogReader:
         All records are read and checked before the call returns. Raises `OffsetOutOfRange` for an offset outside the
         log.
         """
+        if not (
+            type(offset) is type(max_records) is type(max_bytes) is int
+            and 0 < max_records <= INT64_MAX
+            and 0 < max_bytes <= INT64_MAX
+        ):
+            offset, max_records, max_bytes = _checked_numbers(offset, max_records, max_bytes)
         partition = self._source
         stop = partition.high_watermark
-        if (
-            type(offset) is not int
-            or type(max_records) is not int
-            or type(max_bytes) is not int
-            or not partition.log_start_offset <= offset < stop
-            or not 0 < max_records <= INT64_MAX
-            or not 0 < max_bytes <= INT64_MAX
-            or self._is_closed
-        ):
-            stop = self._checked_read(offset, max_records, max_bytes)
+        if not partition.log_start_offset <= offset < stop or self._is_closed:
+            stop = self._checked_stop(check_offset(offset))
             if offset >= stop:
                 return iter(())
         try:
@@ -217,7 +215,8 @@ class LogReader:
 
     def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
         """Read as `read` does, but past the high watermark, up to the log end offset. Meant for replication."""
-        self._checked_read(offset, max_records, max_bytes)
+        offset, max_records, max_bytes = _checked_numbers(offset, max_records, max_bytes)
+        self._checked_stop(offset)
         stop = self._source.log_end_offset
         if offset >= stop:
             return iter(())
@@ -225,11 +224,6 @@ class LogReader:
             return iter(reading.read_records(self._source.view, offset, stop, max_records, max_bytes, self._limit))
         except (OSError, CorruptionError) as error:
             return self._read_again(offset, stop, max_records, max_bytes, error)
-
-    def _checked_read(self, offset: int, max_records: int, max_bytes: int) -> int:
-        check_whole_number("max_records", max_records, minimum=1)
-        check_whole_number("max_bytes", max_bytes, minimum=1)
-        return self._checked_stop(offset)
 
     def _read_again(
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: OSError | CorruptionError
@@ -271,9 +265,8 @@ class LogReader:
                 except OSError:
                     raise self._unreadable(offset, error) from error
 
-    def _checked_stop(self, offset: int, *, name: str = "offset") -> int:
+    def _checked_stop(self, offset: int) -> int:
         """Return the high watermark, after checking that the offset is in the log."""
-        check_offset(offset, name=name)
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
@@ -313,8 +306,8 @@ class LogReader:
         partition = self._fresh()
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
-            self._checked_stop(start, name="start")
-            first = start
+            first = check_offset(start, name="start")
+            self._checked_stop(first)
         if end is not None:
             stop = min(stop, check_whole_number("end", end))
         return first, stop
@@ -354,7 +347,7 @@ class LogReader:
         names = arrow.check_columns(columns)
         if timestamp_unit not in arrow.TIMESTAMP_SCALES:
             raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
-        check_whole_number("batch_rows", batch_rows, minimum=1)
+        batch_rows = check_whole_number("batch_rows", batch_rows, minimum=1)
         schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
         batches = scan_arrow(
@@ -370,14 +363,16 @@ class LogReader:
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
-        check_whole_number("max_bytes", max_bytes, minimum=1)
+        max_bytes = check_whole_number("max_bytes", max_bytes, minimum=1)
+        offset = check_offset(offset)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the batches of `read_batches` as ranges of open files, for `os.sendfile`. CRCs are not checked."""
-        check_whole_number("max_bytes", max_bytes, minimum=1)
+        max_bytes = check_whole_number("max_bytes", max_bytes, minimum=1)
+        offset = check_offset(offset)
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
             self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
@@ -393,7 +388,7 @@ class LogReader:
         Ends when no record arrives for `timeout_ms`, when the log is closed, or when a write to it fails.
         """
         timeout_s = timeout_ms_in_s("timeout_ms", timeout_ms)
-        position = self.high_watermark if offset is None else offset
+        position = self.high_watermark if offset is None else check_offset(offset)
         self._checked_stop(position)
         return self._follow(position, timeout_s)
 
@@ -419,7 +414,7 @@ class LogReader:
 
     def seek(self, offset: int) -> Seek:
         """Find an offset through the index. Return its segment and position, and how much was scanned to find it."""
-        check_offset(offset)
+        offset = check_offset(offset)
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
@@ -506,6 +501,7 @@ class LogReader:
 
     def plan_truncate_to(self, offset: int) -> Removal:
         """Return what `truncate_to` would remove. Like every plan, this changes nothing."""
+        offset = check_offset(offset)
         partition = self._fresh()
         self._checked_stop(offset)
         with self._naming_unreadable(offset):
@@ -513,7 +509,7 @@ class LogReader:
 
     def plan_delete_before(self, offset: int) -> Removal:
         """Return what `delete_before` would remove."""
-        check_offset(offset)
+        offset = check_offset(offset)
         partition = self._fresh()
         if not 0 <= offset <= partition.high_watermark:
             raise self._out_of_range(offset)
@@ -545,6 +541,14 @@ class LogReader:
         """Release every file. Closing a closed log does nothing."""
         self._is_closed = True
         self._source.close()
+
+
+def _checked_numbers(offset: object, max_records: object, max_bytes: object) -> tuple[int, int, int]:
+    return (
+        check_offset(offset),
+        check_whole_number("max_records", max_records, minimum=1),
+        check_whole_number("max_bytes", max_bytes, minimum=1),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class Log(LogReader):
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds `offset` and every batch after it. Return the new log end offset."""
-        check_offset(offset)
+        offset = check_offset(offset)
         with self._naming_unreadable(offset):
             return self._partition.remover.truncate_to(offset)
 

@@ -180,11 +180,8 @@ class OpenLogs:
         return self._entries[partition].topic_id
 
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return the values for a partition in the checkpoints that a broker left in the root.
-
-        Values for a partition that no writer has opened are those of a deleted topic with the same name.
-        """
-        return None if self._topics.is_unopened(partition) else self._root_watch.offsets().of(partition)
+        """Return the values for a partition in the checkpoints that a broker left in the root."""
+        return self._root_watch.offsets().of(partition)
 
     def was_opened(self, partition: TopicPartition) -> bool:
         """Return whether a writer has opened a partition, even if the catalog still lists it as unopened."""

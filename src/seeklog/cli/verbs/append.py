@@ -38,7 +38,7 @@ WINDOW = 5000
 NAP_S = 0.005
 # Warnings with the same cause as the error that comes before or after them.
 _REPEATED_WARNINGS = (
-    "records were not written",
+    "records failed",
     "is not recovered",
     "closed without a clean marker",
     "checkpoints could not be written",
