@@ -366,11 +366,12 @@ class OsFiles:
             os.close(handle)
 
     def watch(self) -> DirectoryWatch | None:
-        try:
-            from seeklog.files.watch import open_watch  # ctypes takes milliseconds to import
-        except ImportError:
-            return None  # a Python without ctypes
-        return open_watch()
+        if sys.platform == "linux":
+            with contextlib.suppress(ImportError):  # a Python without ctypes
+                from seeklog.files.watch import open_watch  # on use: ctypes takes milliseconds to import
+
+                return open_watch()
+        return None
 
 
 def _sync_past_cache(handle: int) -> None:

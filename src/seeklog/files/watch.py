@@ -64,8 +64,6 @@ _LOCAL: Final = frozenset(
 # More than any libc's struct statfs, whose first field is the type, a long.
 _STATFS_SIZE: Final = 512
 
-_open_watches: weakref.WeakSet[Inotify] = weakref.WeakSet()
-
 
 class DirectoryWatch(Protocol):
     """Waits for changes in directories. One thread waits; any thread may wake it or close the watch."""
@@ -91,10 +89,14 @@ class DirectoryWatch(Protocol):
     def close(self) -> None: ...
 
 
+# For type checkers: the rest needs Linux's inotify and eventfd.
+assert sys.platform == "linux"
+
+_open_watches: weakref.WeakSet[Inotify] = weakref.WeakSet()
+
+
 def open_watch() -> DirectoryWatch | None:
-    """Return a watch, or None where the system has none: on macOS, or if a limit of the user is reached."""
-    if sys.platform != "linux":
-        return None
+    """Return a watch, or None if a limit of the user is reached."""
     try:
         return Inotify()
     except (OSError, AttributeError):  # a libc without inotify
