@@ -297,3 +297,17 @@ def test_arrow_to_a_computed_path_names_the_function(run: Run, mixed: Path, arro
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "write json_extract(value, path) for a computed one" in ran.err
+
+
+@pytest.mark.parametrize("query", ["select timestamp from late", "select max(timestamp) from late"])
+def test_time_beyond_year_9999_is_one_line_with_the_cure(run: Run, tmp_path: Path, query: str) -> None:
+    with seeklog.open(tmp_path / "late") as store:
+        store.create_topic("late")
+        with store.writer("late", 0) as log:
+            log.append(b"x", timestamp_ms=2**50)
+
+    ran = run("sql", tmp_path / "late", query)
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "timestamp::varchar" in ran.err

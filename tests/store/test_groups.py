@@ -731,3 +731,11 @@ def test_records_before_committed_offset_are_durable_before_commit(tmp_path: Pat
         commit(store, "group", {ZERO: 3})
 
         assert store.log("events", 0).recovery_point >= 3
+
+
+def test_offsets_are_committed_for_tuples_as_well(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=1)
+        append(store, "orders", [b"a", b"b"])
+        store.commit_offsets("g", {("orders", 0): 1})
+        assert dict(store.describe_group("g").offsets) == {TopicPartition("orders", 0): 1}

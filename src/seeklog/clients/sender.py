@@ -397,7 +397,7 @@ class Sender:
         if errors:
             if not self._failed:
                 # Log the first failure until a caller asks: the caller may never check the futures.
-                logger.warning("%s: %d records failed: %s", batch.lane.name, len(errors), next(iter(errors.values())))
+                logger.warning("%s: records failed (%d): %s", batch.lane.name, len(errors), next(iter(errors.values())))
             with self._lock:
                 self._failed.append(batch.delivery)
         batch.delivery.finish(offsets, errors)

@@ -154,7 +154,8 @@ class Session:
                 self._connection.interrupt()  # whatever stopped the consumer, its query must not go on
                 raise
             finally:
-                del reader
+                # Without an open result the session can run the next query, and forget its tables.
+                reader.close()
 
 
 class _Interruptible:
@@ -249,7 +250,13 @@ def _is_number(kind: Any) -> bool:
 
 def _rows(next_batch: Callable[[], Any], names: list[str], utc: bool) -> Rows:
     while (batch := next_batch()) is not None:
-        columns = [[_plain(value, utc) for value in column.to_pylist()] for column in batch.columns]
+        try:
+            columns = [[_plain(value, utc) for value in column.to_pylist()] for column in batch.columns]
+        except (OverflowError, ValueError) as error:
+            raise UsageError(
+                f"a time in the result is outside the years 1 to 9999: {error}. Cast the column, for example "
+                "timestamp::varchar"
+            ) from error
         for values in zip(*columns, strict=True):
             yield dict(zip(names, values, strict=True))
 

@@ -436,13 +436,13 @@ class Store:
         self._groups.commit(group, offsets, topic_ids=dict.fromkeys(offsets, found.topic_id))
         return offsets
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
         """Set the offsets at which a group without members continues. They are durable on return.
 
         For applications that track their own positions. Creates the group if it does not exist.
         """
         self._check_writable("offsets cannot be written")
-        self._groups.commit(group, offsets)
+        self._groups.commit(group, {TopicPartition(*partition): offset for partition, offset in offsets.items()})
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its offsets."""

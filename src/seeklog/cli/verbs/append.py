@@ -201,7 +201,8 @@ def _send_all(
         sending.finish()
     except BadRecord as error:
         sending.finish()
-        error.add_note(f"{amounts.counted(sending.written, 'record')} before it were appended, none after it")
+        were = "was" if sending.written == 1 else "were"
+        error.add_note(f"{amounts.counted(sending.written, 'record')} before it {were} appended, none after it")
         raise
     except KeyboardInterrupt:
         sending.settle()
