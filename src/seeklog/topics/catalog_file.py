@@ -13,6 +13,7 @@ import contextlib
 import errno
 
 from seeklog import names
+from seeklog.errors import CorruptionError
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
 from seeklog.topics.catalog import (
     CRC_LINE_SIZE,
@@ -77,6 +78,17 @@ class CatalogFile:
 
     def read(self) -> bool:
         """Read the whole file. Return False without a catalog: in a broker's directory, or a new one."""
+        damaged = None
+        while True:
+            try:
+                return self._read()
+            except CorruptionError as error:
+                # A reader takes no lock. While changes are appended it may see a later one without an earlier one.
+                if str(error) == damaged:
+                    raise
+                damaged = str(error)
+
+    def _read(self) -> bool:
         self.close()
         self.topics, self._can_append = {}, False
         handle = None
@@ -108,7 +120,10 @@ class CatalogFile:
         if self._files.read(handle.number, len(last), self._last) != last:
             return None
         data = self._read_written()
-        found = decode_changes(data, 0, path=self.path, origin=self._end)
+        try:
+            found = decode_changes(data, 0, path=self.path, origin=self._end)
+        except CorruptionError:
+            return None
         changed = []
         for position, one in found.changes:
             changed += apply_read(self.topics, one, position=position, path=self.path)

@@ -123,24 +123,44 @@ def check_no_directory(files: Files, root: str, topic: str, numbers: Iterable[in
 def prepare_partition(files: Files, root: str, partition: TopicPartition, *, topic_id: str, durable: bool) -> None:
     """Create what is missing of a partition that no writer has opened: its directory, its id, and an empty log.
 
-    Several processes may do so at once. Nothing needs to be durable before the first writer acknowledges a record: it
-    passes `durable`, which syncs the id, and opening the log syncs the names. Other than the id, it has no content.
+    The caller holds the catalog's lock, so the topic is not deleted meanwhile. Nothing needs to be durable before the
+    first writer acknowledges a record: it passes `durable`, which syncs the id, and opening the log syncs the names.
     """
     path = partition_path(root, partition)
     files.make_directory(path)
-    listing = files.list(path)
-    is_opened = names.CHECKPOINT in listing  # by a writer that could not note it in the catalog
-    if not is_opened and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
+    if not _has_log(files.list(path)):
         for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
             files.close(files.open(f"{path}/{names.segment_name(0, suffix)}", write=True, create=True))
     _write_topic_id(files, path, topic_id, durable=durable)
+
+
+def is_prepared(files: Files, root: str, partition: TopicPartition, *, topic_id: str, durable: bool) -> bool:
+    """Return whether a partition has a log and its topic's id. With `durable`, sync the id. Nothing is created."""
+    path = partition_path(root, partition)
+    try:
+        if not _has_log(files.list(path)):
+            return False
+        handle = Handle(files, f"{path}/{names.PARTITION_METADATA}", write=durable)
+    except FileNotFoundError:
+        return False
+    data = topic_metadata(topic_id)
+    if files.read(handle.number, len(data) + 1, 0) != data:
+        return False
+    if durable:
+        files.sync(handle.number)
+    return True
+
+
+def _has_log(listing: Collection[str]) -> bool:
+    """Return whether a partition has a segment, or was opened by a writer that could not note it in the catalog."""
+    return names.CHECKPOINT in listing or any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing)
 
 
 def _write_topic_id(files: Files, path: str, topic_id: str, *, durable: bool) -> None:
     data = topic_metadata(topic_id)
     handle = Handle(files, f"{path}/{names.PARTITION_METADATA}", write=True, create=True)
     found = files.read(handle.number, len(data) + 1, 0)
-    # Never over the id of another topic: this process may not know yet that the topic was recreated.
+    # Never over the id of another topic: a broker may have recreated it.
     if found != data and (data.startswith(found) or parse_topic_id(found) == NO_TOPIC_ID):
         files.truncate(handle.number, 0)
         files.write(handle.number, data, 0)

@@ -30,11 +30,11 @@ from seeklog.errors import (
 )
 from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
 from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
-from seeklog.log.side import Checkpoint, RootLine, RootWatch
+from seeklog.log.side import Checkpoint, RootLine, RootOffsets, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.catalog import are_different
-from seeklog.topics.layout import is_opened, partition_path, prepare_partition
+from seeklog.topics.layout import is_opened, is_prepared, partition_path
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -180,8 +180,14 @@ class OpenLogs:
         return self._entries[partition].topic_id
 
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return the values for a partition in the checkpoints that a broker left in the root."""
-        return self._root_watch.offsets().of(partition)
+        """Return the values for a partition in the checkpoints that a broker left in the root.
+
+        A partition that nobody has opened has none. They are not asked for either: what was read a moment ago may be of
+        a deleted topic with the same name.
+        """
+        if self.was_opened(partition):
+            return self._root_watch.offsets().of(partition)
+        return RootOffsets.read(self._files, self._root).of(partition) if self._topics.has_broker_format() else None
 
     def was_opened(self, partition: TopicPartition) -> bool:
         """Return whether a writer has opened a partition, even if the catalog still lists it as unopened."""
@@ -457,34 +463,39 @@ class OpenLogs:
             raise UsageError(f"the store at {self._root} is open read-only; open it without read_only to write")
         with translated(f"{partition} cannot be opened to write"):
             self._check_root()
-        path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
-        is_unopened = self._prepare(partition, durable=True)
+        self._path_of(partition)  # refuses a link
+        unopened_id = self._prepare(partition, durable=True)
         with self._naming_deleted(partition):
             log = Log(
-                path,
-                config=config,
+                self._path_of(partition),
+                config=self._topics.config_of(self._topics.check(partition)),
                 clock=self._clock,
                 files=self._files,
                 background=maintenance is not None,
                 host=self._host_of(partition, maintenance=maintenance),
             )
-        if is_unopened:
-            self._topics.note_opened(partition)
+        if unopened_id is not None:
+            self._topics.note_opened(partition, topic_id=unopened_id)
         return log
 
-    def _prepare(self, partition: TopicPartition, *, durable: bool) -> bool:
-        """Create what is missing of a partition that no writer has opened. Return whether it is one."""
-        is_unopened = self._topics.is_unopened(partition)
-        if is_unopened:
-            topic_id = self._topics.check(partition).topic_id
-            with translated(f"{self._root}/{partition} cannot be created", when_full="nothing was changed"):
-                prepare_partition(self._files, self._root, partition, topic_id=topic_id, durable=durable)
-        return is_unopened
+    def _prepare(self, partition: TopicPartition, *, durable: bool) -> str | None:
+        """Create what is missing of a partition that no writer has opened. Return its topic's id, or None if one has.
+
+        Without the catalog's lock nothing is created: the topic may have been deleted since the catalog was read.
+        """
+        if not self._topics.is_unopened(partition):
+            return None
+        topic_id = self._topics.check(partition).topic_id
+        with translated(f"{self._root}/{partition} cannot be created", when_full="nothing was changed"):
+            if is_prepared(self._files, self._root, partition, topic_id=topic_id, durable=durable):
+                return topic_id
+            return self._topics.prepare(partition, durable=durable)
 
     def _open_to_read(self, partition: TopicPartition) -> LogReader:
-        topic = self._topics.check(partition)
         if not self._read_only:
+            self._path_of(partition)  # refuses a link
             self._prepare(partition, durable=False)
+        topic = self._topics.check(partition)
         try:
             with self._naming_deleted(partition):
                 return LogReader(

@@ -63,6 +63,8 @@ class Topics:
         self._defaults = defaults
         self._read_only = read_only
         self._changes = threading.RLock()
+        self._changer: int | None = None
+        """The thread that holds the catalog's lock."""
         self._lock = threading.Lock()
         self._file = CatalogFile(files, root)
         self._cluster_settings = ClusterSettings(files, root, defaults=defaults)
@@ -78,8 +80,8 @@ class Topics:
         """The topics of the catalog with a change that was not finished."""
         self._opened: set[tuple[str, int]] = set()
         """Partitions, by topic id, that this process has opened to write and that the catalog lists as unopened."""
-        self.has_old_root_lines = False
-        """Whether Kafka's checkpoints may have lines of topics that this process has deleted."""
+        self.has_old_root_lines = True
+        """Whether Kafka's checkpoints may have lines of deleted topics. A killed process may have left some."""
         self.forget: Callable[[str], None] | None = None
         """Deletes the groups' offsets of a deleted topic. Set once the groups exist."""
         self._is_closed = False
@@ -248,6 +250,7 @@ class Topics:
             raise LogClosed(f"the store at {self.root} is closed; open it again")
         with self._changes:
             lock = self._take_lock()
+            self._changer = threading.get_ident()
             try:
                 with self._lock:
                     if self._file.has_changed():
@@ -261,6 +264,7 @@ class Topics:
                     error, f"{self.root} cannot be changed", when_full="the topics are as they were"
                 ) from error
             finally:
+                self._changer = None
                 lock.close()
 
     def _take_lock(self) -> Lock:
@@ -457,12 +461,31 @@ class Topics:
         topic = self._existing.get(name)
         return topic is not None and number in topic.unopened and (topic.topic_id, number) not in self._opened
 
-    def note_opened(self, partition: TopicPartition) -> None:
+    def prepare(self, partition: TopicPartition, *, durable: bool) -> str:
+        """Create what is missing of a partition, if its topic still exists. Return the topic's id. Raises `OSError`.
+
+        Takes only the lock that other processes respect, and waits for it a limited time: the caller may hold a log
+        for which a change is waiting.
+        """
+        lock = None if self._changer == threading.get_ident() else self._take_lock()
+        try:
+            self.refresh(at_once=True)
+            topic = self.check(partition)
+            if partition.partition in topic.unopened:
+                layout.prepare_partition(self._files, self.root, partition, topic_id=topic.topic_id, durable=durable)
+            return topic.topic_id
+        finally:
+            if lock is not None:
+                lock.close()
+
+    def has_broker_format(self) -> bool:
+        """Return whether a broker has formatted the directory."""
+        return layout.is_brokers(self._files, self.root)
+
+    def note_opened(self, partition: TopicPartition, *, topic_id: str) -> None:
         """Note that a writer has opened a partition and everything in it is durable, for `write_opened`."""
-        topic = self._existing.get(partition.topic)
-        if topic is not None:
-            with self._lock:
-                self._opened.add((topic.topic_id, partition.partition))
+        with self._lock:
+            self._opened.add((topic_id, partition.partition))
 
     def write_opened(self) -> None:
         """Write to the catalog which partitions have been opened. From then on, missing files of theirs are a loss."""

@@ -84,8 +84,8 @@ def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None])
     path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
         data = read_if_exists(files, path)
-        if data is None:
-            return None
+        if not data:
+            return None  # a writer has just created the file
         published = decode_watermark(data)
         if published is not None:
             return published

@@ -1,0 +1,106 @@
+"""Stores whose copy of the catalog is older than the disk, or that read it while another process appends to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from log.workbench import QuickFiles
+from seeklog import Store, TopicPartition, names
+from seeklog.errors import CorruptionError, TopicNotFound
+from seeklog.log.side.watermark import read_watermark
+from store.workbench import append, open_store, partition_directories, read
+
+USES: list[Callable[[Store], object]] = [
+    lambda store: store.log("orders", 0).high_watermark,
+    lambda store: append(store, "orders", [b"late"]),
+    lambda store: store.writer("orders", 0).__enter__(),
+]
+
+
+@pytest.mark.parametrize("use", USES, ids=["read", "send", "borrow"])
+def test_use_of_a_deleted_topic_creates_no_directory(tmp_path: Path, use: Callable[[Store], object]) -> None:
+    root = tmp_path / "store"
+    with open_store(root) as store, open_store(root) as stale:
+        store.create_topic("orders", partitions=1)
+        assert stale.topics() == ["orders"]
+        store.delete_topic("orders")
+
+        with pytest.raises(TopicNotFound):
+            use(stale)
+
+        assert [name for name in partition_directories(root) if name.startswith("orders")] == []
+        store.create_topic("orders", partitions=1)
+        assert read(stale, "orders") == []
+
+
+def test_recreated_topic_is_usable_at_once(tmp_path: Path) -> None:
+    """Goal: what Kafka's checkpoints said of the deleted topic a moment ago does not count for the new one."""
+    root = tmp_path / "store"
+    with open_store(root) as store:
+        store.create_topic("orders", partitions=1)
+        append(store, "orders", [b"old"] * 5)
+    with open_store(root) as store:
+        store.delete_topic("orders")
+        store.create_topic("orders", partitions=1)
+        assert store.describe_topic("orders").partitions[0].high_watermark == 0
+        append(store, "orders", [b"new"])
+        assert read(store, "orders") == [b"new"]
+
+
+class TornReads(QuickFiles):
+    """A disk that once returns a change of the catalog that was appended later, without the one before it."""
+
+    def __init__(self) -> None:
+        self.is_torn = False
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        if self.is_torn and b'"topic":"payments"' in data and b'"topic":"refunds"' in data:
+            self.is_torn = False
+            return data.replace(b'"topic":"payments"', bytes(18))
+        return data
+
+
+def test_catalog_that_is_read_while_it_is_changed_is_read_again(tmp_path: Path) -> None:
+    root, files = tmp_path / "store", TornReads()
+    with open_store(root) as store, open_store(root, read_only=True, files=files) as reader:
+        store.create_topic("payments", partitions=1)
+        store.create_topic("refunds", partitions=1)
+        files.is_torn = True
+        assert reader.topics() == ["payments", "refunds"]
+        assert not files.is_torn
+
+
+def test_catalog_that_stays_damaged_is_an_error(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root) as store:
+        store.create_topic("payments", partitions=1)
+        store.create_topic("refunds", partitions=1)
+    path = root / names.TOPICS
+    path.write_bytes(path.read_bytes().replace(b'"topic":"payments"', b'"topic":"paYments"'))
+    with pytest.raises(CorruptionError):
+        open_store(root, read_only=True)
+
+
+def test_watermark_that_was_just_created_is_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / names.WATERMARK).touch()
+    assert read_watermark(QuickFiles(), str(tmp_path), warn=logging.getLogger("seeklog").warning) is None
+    assert caplog.messages == []
+
+
+def test_opened_partition_of_a_recreated_topic_is_noted(tmp_path: Path) -> None:
+    """Goal: a process with an old catalog notes the partition under the id of the topic that it has opened."""
+    root = tmp_path / "store"
+    with open_store(root) as store, open_store(root) as stale:
+        store.create_topic("orders", partitions=1)
+        assert read(stale, "orders") == []
+        store.delete_topic("orders")
+        store.create_topic("orders", partitions=1)
+        append(stale, "orders", [b"a"])
+    with open_store(root) as store:
+        assert not store._topics.is_unopened(TopicPartition("orders", 0))
+        assert read(store, "orders") == [b"a"]
