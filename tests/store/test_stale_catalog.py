@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from log.workbench import QuickFiles
-from seeklog import Store, TopicPartition, names
-from seeklog.errors import CorruptionError, TopicNotFound
+from seeklog import LogConfig, Store, TopicPartition, names
+from seeklog.errors import CorruptionError, NotALog, TopicNotFound
 from seeklog.log.side.watermark import read_watermark
+from seeklog.topics.scope import find_partitions
 from store.workbench import append, open_store, partition_directories, read
 
 USES: list[Callable[[Store], object]] = [
@@ -104,3 +106,22 @@ def test_opened_partition_of_a_recreated_topic_is_noted(tmp_path: Path) -> None:
     with open_store(root) as store:
         assert not store._topics.is_unopened(TopicPartition("orders", 0))
         assert read(store, "orders") == [b"a"]
+
+
+def test_partition_without_a_directory_yet_is_archived_and_verified_as_empty(tmp_path: Path) -> None:
+    """Goal: a kill right after the catalog's entry of a new topic stops neither backups nor checks of the others."""
+    root = tmp_path / "store"
+    with open_store(root) as store:
+        store.create_topic("orders", partitions=1)
+        append(store, "orders", [b"a"])
+        store.create_topic("new", partitions=2)
+    shutil.rmtree(root / "new-0")
+
+    with open_store(root, read_only=True) as store:
+        assert store.archive(tmp_path / "backup", include_active=True).copied_segments == 1
+    scope = find_partitions(root, topics=None, config=LogConfig(), files=QuickFiles())
+    assert [Path(partition.directory).name for partition in scope.partitions] == ["new-1", "orders-0"]
+
+    shutil.rmtree(root / "orders-0")
+    with open_store(root, read_only=True) as store, pytest.raises(NotALog):
+        store.archive(tmp_path / "backup", include_active=True)

@@ -49,7 +49,7 @@ from seeklog.log.side import Checkpoint, LeaderEpochs, PageSums, Seal, read_chec
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.catalog import Topic, are_different
-from seeklog.topics.layout import partition_path, read_topic_id
+from seeklog.topics.layout import awaits_directory, partition_path, read_topic_id
 
 Verify = Literal["content", "size"]
 VERIFY: Final = ("content", "size")
@@ -155,6 +155,8 @@ def plan_archive(source: Source, depot: Depot, rules: Rules) -> Plan:
                 f"{ELSEWHERE}"
             )
         for number in source_topic.topic.partitions:
+            if awaits_directory(source.files, source.root, source_topic.topic, number):
+                continue
             partition = TopicPartition(name, number)
             entry = known.partitions.get(number) if known is not None else None
             planner = _Planner(source, source_topic, partition, depot, rules, entry, manifest.replaced_stems(partition))

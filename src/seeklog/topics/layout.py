@@ -111,6 +111,20 @@ def is_opened(files: Files, root: str, partition: TopicPartition) -> bool:
         return False
 
 
+def awaits_directory(files: Files, root: str, topic: Topic, number: int) -> bool:
+    """Return whether a partition has no directory yet: a kill or a power loss came right after its topic was created.
+
+    The next open for writing creates it. A missing directory of any other partition is a loss.
+    """
+    if number not in topic.unopened:
+        return False
+    try:
+        files.kind(partition_path(root, TopicPartition(topic.name, number)))
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def check_no_directory(files: Files, root: str, topic: str, numbers: Iterable[int]) -> None:
     """Refuse to create partitions over directories that exist and are not the store's."""
     for number in numbers:

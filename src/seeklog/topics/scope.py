@@ -13,7 +13,7 @@ from seeklog.errors import NotALog, UsageError
 from seeklog.files import Files, absolute, translated
 from seeklog.log.side import Checkpoint, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.topics.layout import check_root, no_store, partition_path
+from seeklog.topics.layout import awaits_directory, check_root, no_store, partition_path
 from seeklog.topics.topics import Topics
 
 
@@ -58,6 +58,8 @@ def find_partitions(
     partitions = []
     for topic in chosen:
         for number in topic.partitions:
+            if awaits_directory(files, root, topic, number):
+                continue
             partition = TopicPartition(topic.name, number)
             partitions.append(
                 PartitionLocation(
