@@ -88,7 +88,7 @@ def test_catalog_that_stays_damaged_is_an_error(tmp_path: Path) -> None:
         open_store(root, read_only=True)
 
 
-def test_watermark_that_was_just_created_is_no_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_watermark_that_was_just_created_is_not_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / names.WATERMARK).touch()
     assert read_watermark(QuickFiles(), str(tmp_path), warn=logging.getLogger("seeklog").warning) is None
     assert caplog.messages == []
