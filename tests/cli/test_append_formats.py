@@ -283,7 +283,8 @@ def test_append_stops_at_an_invalid_row_and_names_it(
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, b"", 1)
     assert ran.err.startswith(f"seeklog: {message}")
-    assert ran.err.endswith(f"; {written} record{'' if written == 1 else 's'} before it were appended, none after it\n")
+    were = "record before it was" if written == 1 else "records before it were"
+    assert ran.err.endswith(f"; {written} {were} appended, none after it\n")
     assert len(values(store)) == written
 
 
