@@ -224,9 +224,8 @@ def test_append_stops_at_invalid_line_and_reports_the_count(
 
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert ran.err.startswith(f"seeklog: {message}")
-    assert ran.err.endswith(
-        f"; {written:,} {'record before it was' if written == 1 else 'records before it were'} appended, none after it\n"
-    )
+    were = "record before it was" if written == 1 else "records before it were"
+    assert ran.err.endswith(f"; {written:,} {were} appended, none after it\n")
     assert len(records(store, "refunds")) == written
 
 
