@@ -182,8 +182,8 @@ class OpenLogs:
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
         """Return the values for a partition in the checkpoints that a broker left in the root.
 
-        A partition that nobody has opened has none. They are not asked for either: what was read a moment ago may be of
-        a deleted topic with the same name.
+        A partition that no writer has opened has none, except in a broker's directory. There the files are read again:
+        what was read a moment ago may belong to a deleted topic with the same name.
         """
         if self.was_opened(partition):
             return self._root_watch.offsets().of(partition)

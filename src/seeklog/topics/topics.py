@@ -184,6 +184,7 @@ class Topics:
     def abandon(self) -> None:
         """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._changes, self._lock = threading.RLock(), threading.Lock()
+        self._changer = None
 
     def all(self) -> list[Topic]:
         """Return every topic, sorted by name."""
