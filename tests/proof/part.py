@@ -2,7 +2,7 @@
 
 A part is a function, registered with `@part`, that works on a `Run`:
 
-    @part(4, "Fail each sync in turn")
+    @part(4, "Fail each sync in turn", covers=("log",))
     def failing_syncs(run: Run) -> None:
         for number in run.choose(range(1, 200), short=10):
             run.case()
@@ -97,18 +97,24 @@ class Part:
     name: str
     """The name of its function."""
     work: Callable[[Run], None]
+    covers: tuple[str, ...]
+    """The packages or modules of seeklog that it tries, as in "log.side". Those that they import are covered too."""
+    uses: tuple[str, ...]
+    """Files and directories that it runs or reads without importing them, as in "tests/log"."""
 
 
 PARTS: Final[dict[str, Part]] = {}
 
 
-def part(target: int, title: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Register a function as a part."""
+def part(
+    target: int, title: str, *, covers: tuple[str, ...], uses: tuple[str, ...] = ()
+) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Register a function as a part. Its row is current until the code that it covers changes (`staleness.py`)."""
 
     def enter(work: Callable[[Run], None]) -> Callable[[Run], None]:
         name = work.__name__
         assert name not in PARTS, f"two parts are called {name}"
-        PARTS[name] = Part(target, title, name, work)
+        PARTS[name] = Part(target, title, name, work, covers, uses)
         return work
 
     return enter

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from proof.table import BEGIN, END, Row, load, objections, publish, record, write_table
+from proof.staleness import Age
+from proof.table import BEGIN, END, Row, latest, load, objections, publish, record, write_table
 
 ROW = Row(2, "torn", "files are torn", "full", 1, 40, 0, [], [], {}, 3.0, "abc1234")
 OTHER = dataclasses.replace(ROW, target=1, name="crash", title="power is lost")
 NAMES = ("crash", "torn")
 TITLES = {"crash": "power is lost", "torn": "files are torn"}
+
+
+def age(row: Row) -> Age:
+    """Say that the rows of one commit are stale."""
+    return Age(("src/seeklog/topics/catalog.py",)) if row.commit == "0ld1234" else Age()
 
 
 @pytest.fixture
@@ -29,11 +35,11 @@ def docs(tmp_path: Path) -> Path:
 def test_table_holds_rows_of_separate_runs(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(OTHER, directory=tmp_path)
-    write_table(NAMES, directory=tmp_path)
+    write_table(NAMES, age=age, directory=tmp_path)
 
     assert load(NAMES, directory=tmp_path) == [OTHER, ROW]
     assert [row["name"] for row in json.loads((tmp_path / "proof.json").read_text())["rows"]] == ["crash", "torn"]
-    assert "| **all** | | 80 | 0 | 6 | |" in (tmp_path / "table.md").read_text()
+    assert "| **all** | | 80 | 0 | 6 | 2 of 2 rows are current |" in (tmp_path / "table.md").read_text()
 
 
 def test_later_run_replaces_row_of_earlier_run(tmp_path: Path) -> None:
@@ -53,7 +59,7 @@ def test_part_that_cannot_run_here_keeps_its_earlier_row(tmp_path: Path) -> None
 def test_table_names_parts_that_were_not_run(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(dataclasses.replace(OTHER, missing="no strace"), directory=tmp_path)
-    write_table((*NAMES, "bombs"), directory=tmp_path)
+    write_table((*NAMES, "bombs"), age=age, directory=tmp_path)
 
     assert "Not run yet: `bombs`, `crash`." in (tmp_path / "table.md").read_text()
 
@@ -75,7 +81,7 @@ def test_only_whole_table_without_violations_is_published(
     if row is not None:
         record(row, directory=tmp_path)
 
-    found = list(objections(TITLES, directory=tmp_path, docs=docs))
+    found = list(objections(TITLES, latest(TITLES, age=age, directory=tmp_path, docs=docs)))
 
     assert len(found) == (objection is not None)
     assert not found or found[0].startswith(str(objection))
@@ -84,7 +90,7 @@ def test_only_whole_table_without_violations_is_published(
 def test_publishing_replaces_only_the_table_of_the_page(tmp_path: Path, docs: Path) -> None:
     record(ROW, directory=tmp_path)
 
-    publish(TITLES, directory=tmp_path, docs=docs)
+    publish(latest(TITLES, age=age, directory=tmp_path, docs=docs), age=age, docs=docs)
 
     before, _, rest = (docs / "proof.md").read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
@@ -94,15 +100,48 @@ def test_publishing_replaces_only_the_table_of_the_page(tmp_path: Path, docs: Pa
     assert json.loads((docs / "proof.json").read_text())["rows"] == [dataclasses.asdict(ROW)]
 
 
-def test_part_that_was_not_run_since_keeps_its_published_row(tmp_path: Path, docs: Path) -> None:
-    record(ROW, directory=tmp_path)
+def test_stale_row_is_published_with_a_mark(tmp_path: Path, docs: Path) -> None:
+    record(dataclasses.replace(ROW, commit="0ld1234"), directory=tmp_path)
     record(OTHER, directory=tmp_path)
-    publish(TITLES, directory=tmp_path, docs=docs)
+    rows = latest(TITLES, age=age, directory=tmp_path, docs=docs)
+
+    assert not list(objections(TITLES, rows))
+    publish(rows, age=age, docs=docs)
+
+    page = (docs / "proof.md").read_text()
+    assert "| abc1234 |" in page
+    assert "| 0ld1234, before changes in topics |" in page
+    assert "| 1 of 2 rows are current |" in page
+
+
+def test_part_that_was_not_run_since_keeps_its_published_row(tmp_path: Path, docs: Path) -> None:
+    publish([OTHER, ROW], age=age, docs=docs)
     later = dataclasses.replace(OTHER, cases=80, commit="def5678")
-    record(later, directory=tmp_path / "later")
+    record(later, directory=tmp_path)
 
-    assert not list(objections(TITLES, directory=tmp_path / "later", docs=docs))
-    publish({**TITLES, "torn": "Tear files"}, directory=tmp_path / "later", docs=docs)
+    rows = latest({**TITLES, "torn": "Tear files"}, age=age, directory=tmp_path, docs=docs)
 
-    rows = json.loads((docs / "proof.json").read_text())["rows"]
-    assert rows == [dataclasses.asdict(later), dataclasses.asdict(dataclasses.replace(ROW, title="Tear files"))]
+    assert rows == [later, dataclasses.replace(ROW, title="Tear files")]
+
+
+NEW = dataclasses.replace(ROW, cases=80)
+OLD = dataclasses.replace(NEW, commit="0ld1234")
+
+
+@pytest.mark.parametrize(
+    ("built", "published", "expected"),
+    [
+        (NEW, ROW, NEW),
+        (OLD, dataclasses.replace(ROW, commit="0ld1234"), OLD),
+        (OLD, ROW, ROW),
+        (dataclasses.replace(NEW, missing="no strace"), OLD, OLD),
+        (dataclasses.replace(NEW, violations=1), ROW, dataclasses.replace(NEW, violations=1)),
+    ],
+)
+def test_published_row_counts_if_it_alone_is_current(
+    built: Row, published: Row, expected: Row, tmp_path: Path, docs: Path
+) -> None:
+    publish([published], age=age, docs=docs)
+    record(built, directory=tmp_path)
+
+    assert latest({ROW.name: ROW.title}, age=age, directory=tmp_path, docs=docs) == [expected]

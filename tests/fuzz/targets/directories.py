@@ -23,6 +23,7 @@ from seeklog import Record, Store, TopicPartition, names
 from seeklog.errors import SeeklogError
 from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics.transactions import Staged
 from store.workbench import open_store
 
@@ -44,10 +45,10 @@ def model() -> Path:
             for number in range(9):
                 producer.send(HERE.topic, bytes(60), key=b"k%d" % (number % 3), partition=0).result(60)
         store.commit_offsets("group", {HERE: 3})
-        stager = store.transactions.stager("app", HERE)
+        stager = transactions_of(store).stager("app", HERE)
         stager.add(encode_batch([Record(b"v", timestamp_ms=5)]), record_count=1)
         staged = Staged(HERE.topic, store.describe_topic(HERE.topic).topic_id, 0, stager.finish())
-        store.transactions.commit("app", 1, [staged])
+        transactions_of(store).commit("app", 1, [staged])
         store.log(HERE.topic, 0).latest_for_key(b"k1")
         store.maintain()
     return root

@@ -72,7 +72,10 @@ def catalog_seeds() -> Iterator[bytes]:
     plain = Topic(name="payments", topic_id="5JdNGzCmQmupZbKTTsDZjQ", partitions=(0, 1), config={"retention.ms": 1000})
     going = Topic(name="a.b_c-7", topic_id="x", partitions=(0,), change="grow", partitions_changing=(1, 2))
     # As seeklog 0.1 wrote it.
-    yield seal_frame(b"seeklog-topics 1\n" + b"".join(json.dumps(put(at)).encode() + b"\n" for at in (going, plain)))
+    old = seal_frame(b"seeklog-topics 1\n" + b"".join(json.dumps(put(at)).encode() + b"\n" for at in (going, plain)))
+    yield old
+    # As a deletion on a full disk leaves it.
+    yield old.replace(b'{"topic": "payments"', b'{"topic":\t"payments"')
     new = replace(plain, name="new", unopened=(0, 1))
     changes = (put(new), opened({"new": (1,)}), deleting("payments"), deleted("payments"))
     snapshot = encode_catalog({"a.b_c-7": going, "payments": plain}, min_room=0).rstrip(b"\0")

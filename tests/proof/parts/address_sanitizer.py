@@ -19,7 +19,12 @@ FULL_RUNS: Final = 20_000
 SHORT_RUNS: Final = 100
 
 
-@part(12, "Run the kernel under AddressSanitizer and UBSan: damaged input, and all tests of `seeklog.record`")
+@part(
+    12,
+    "Run the kernel under AddressSanitizer and UBSan: damaged input, and all tests of `seeklog.record`",
+    covers=("record", "log.index", "log.keys.index"),
+    uses=("tests/conftest.py", "tests/fuzz/damaging.py", "tests/fuzz/targets", "tests/record"),
+)
 def address_sanitizer(run: Run) -> None:
     gcc = sanitized.compiler()
     if gcc is None:

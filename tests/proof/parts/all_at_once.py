@@ -40,7 +40,11 @@ TAIL: Final = 1_500  # the limit for repeated reads of a partition that only gro
 PATIENCE_S: Final = 120
 
 
-@part(9, "Write, read, roll, delete, compact, archive and consume in groups at once, from threads and processes")
+@part(
+    9,
+    "Write, read, roll, delete, compact, archive and consume in groups at once, from threads and processes",
+    covers=("archive", "clients", "groups", "store"),
+)
 def all_at_once(run: Run) -> None:
     seconds = 4 if run.is_short else 60
     path, archive = run.scratch / "store", run.scratch / "archive"

@@ -24,7 +24,11 @@ NEVER_OPEN: Final = ("repair",)
 HONEST: Final = {"gzip, honest": "gzip", "snappy, xerial": "snappy", "lz4, honest": "lz4", "zstd, honest": "zstd"}
 
 
-@part(13, "Feed decompression bombs of four codecs to every entry point; memory stays within the limit and 16 MiB")
+@part(
+    13,
+    "Feed decompression bombs of four codecs to every entry point; memory stays within the limit and 16 MiB",
+    covers=("cli.verbs.reading", "log"),
+)
 def bombs(run: Run) -> None:
     if not Path("/proc/self/status").exists():
         raise Missing("/proc: the peak of a process's memory is read there")

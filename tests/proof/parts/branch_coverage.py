@@ -24,7 +24,12 @@ SMALL: Final = {
 }
 
 
-@part(23, "Require that tests take every branch of `seeklog.record` and `seeklog.log`")
+@part(
+    23,
+    "Require that tests take every branch of `seeklog.record` and `seeklog.log`",
+    covers=("log", "record"),
+    uses=("tests/conftest.py", *KERNEL_SUITES, *SUITES),
+)
 def branch_coverage(run: Run) -> None:
     if run.is_short:
         runs = [run_covered([*SMALL.values()], scratch=run.scratch / "small", processes=1)]

@@ -11,7 +11,7 @@ RUNS = 2_500
 PROCESS_RUNS = 40
 
 
-@part(16, "Jump the clock between any two appends; check seek by time, time indexes and retention")
+@part(16, "Jump the clock between any two appends; check seek by time, time indexes and retention", covers=("log",))
 def jumping_clocks(run: Run) -> None:
     for number in range(15 if run.is_short else RUNS):
         run.case()
@@ -21,7 +21,7 @@ def jumping_clocks(run: Run) -> None:
     run.note("40 steps each")
 
 
-@part(16, "Append to one log from processes whose clocks are years apart")
+@part(16, "Append to one log from processes whose clocks are years apart", covers=("log",))
 def clocks_of_processes(run: Run) -> None:
     if FAKETIME is None:
         raise Missing("faketime: apt-get install faketime")

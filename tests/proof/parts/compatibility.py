@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@part(22, "Read batches of other clients and of brokers, append them, and read them back byte for byte")
+@part(
+    22,
+    "Read batches of other clients and of brokers, append them, and read them back byte for byte",
+    covers=("log",),
+    uses=("tests/interop/golden",),
+)
 def golden_batches_of_others(run: Run) -> None:
     for name in run.choose(golden_batches.NAMES, short=12):
         run.case()
@@ -29,7 +34,12 @@ def golden_batches_of_others(run: Run) -> None:
             run.violation(f"{name}: bytes other than base offset and leader epoch have changed")
 
 
-@part(22, "Read data directories of Kafka brokers, and compare with what Kafka's clients read there")
+@part(
+    22,
+    "Read data directories of Kafka brokers, and compare with what Kafka's clients read there",
+    covers=("log",),
+    uses=("tests/interop/golden/broker",),
+)
 def golden_directories_of_brokers(run: Run) -> None:
     broker_directories.unpack(run.scratch)
     for name, partition in run.choose(broker_directories.PARTITIONS, short=12):
@@ -49,7 +59,12 @@ def golden_directories_of_brokers(run: Run) -> None:
                 run.violation(f"{name}, {partition}: reading has changed it")
 
 
-@part(22, "Open and read all files that earlier releases of seeklog wrote")
+@part(
+    22,
+    "Open and read all files that earlier releases of seeklog wrote",
+    covers=("store",),
+    uses=("tests/interop/golden/seeklog",),
+)
 def golden_releases(run: Run) -> None:
     for version in releases.VERSIONS:
         told = releases.description(version)
@@ -62,7 +77,7 @@ def golden_releases(run: Run) -> None:
     run.note(", ".join(releases.VERSIONS))
 
 
-@part(22, "Decode seeklog's segments with aiokafka, kafka-python and librdkafka")
+@part(22, "Decode seeklog's segments with aiokafka, kafka-python and librdkafka", covers=("log",))
 def segments_read_by_others(run: Run) -> None:
     try:
         from interop import peer_readers

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 BRIEF: Final = Detail(prefixes=2, sectors=2, omissions=4, samples=2)
 
 
-@part(1, "Cut power at any operation of a log on a simulated disk")
+@part(1, "Cut power at any operation of a log on a simulated disk", covers=("log",))
 def crash_states_of_a_log(run: Run) -> None:
     explore_all(run, WORKLOADS, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed), 70_000)
 
 
-@part(1, "Cut power at any operation of a store on a simulated disk: topics, groups, transactions")
+@part(1, "Cut power at any operation of a store on a simulated disk: topics, groups, transactions", covers=("store",))
 def crash_states_of_a_store(run: Run) -> None:
     def explore_one(name: str, states: int) -> Tally:
         return explore_store(STORE_WORKLOADS[name], states=states, seed=run.seed)
@@ -37,7 +37,7 @@ def crash_states_of_a_store(run: Run) -> None:
     explore_all(run, STORE_WORKLOADS, explore_one, 30_000)
 
 
-@part(15, "Cut power at any rename, removal and sync of compaction, retention and deletion")
+@part(15, "Cut power at any rename, removal and sync of compaction, retention and deletion", covers=("log",))
 def crash_states_of_compaction_and_retention(run: Run) -> None:
     words = ("compaction", "retention", "delet")
     names = [name for name in WORKLOADS if any(word in name for word in words)]
@@ -45,7 +45,7 @@ def crash_states_of_compaction_and_retention(run: Run) -> None:
     explore_all(run, names, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed + 1_000), 20_000)
 
 
-@part(1, "Cut power at any operation of a repair")
+@part(1, "Cut power at any operation of a repair", covers=("log",))
 def crash_states_of_a_repair(run: Run) -> None:
     for damage in run.choose(DAMAGES, short=1):
         recorder = RepairRecorder(SimFiles, damage)
@@ -54,7 +54,7 @@ def crash_states_of_a_repair(run: Run) -> None:
     run.note(f"{len(DAMAGES)} kinds of damage")
 
 
-@part(1, "Cut power at any operation of an archive run")
+@part(1, "Cut power at any operation of an archive run", covers=("archive", "store"))
 def crash_states_of_an_archiving(run: Run) -> None:
     detail = BRIEF if run.is_short else Detail()
     recorders = (
@@ -80,7 +80,7 @@ def crash_states_of_an_archiving(run: Run) -> None:
     run.note("the first run, a run that adds segments, and a run with nothing to add; backups; a restore")
 
 
-@part(1, "Cut power at any operation of a copy to a lake")
+@part(1, "Cut power at any operation of a copy to a lake", covers=("spark.lake",))
 def crash_states_of_a_lake(run: Run) -> None:
     try:
         run.case(explore_lake(SimFiles(Disk.of({}, directories=["/lakes"])), step=10 if run.is_short else 1))

@@ -28,38 +28,42 @@ if TYPE_CHECKING:
 SHORT: Final = 40
 
 
-@part(3, "Flip each bit of a closed log and its side files, with each codec")
+@part(3, "Flip each bit of a closed log and its side files, with each codec", covers=("log",))
 def flips_of_a_closed_log(run: Run) -> None:
     flip_all(run, [closed_log(codec) for codec in CODECS])
 
 
-@part(3, "Flip each bit of a killed process's log, with each codec")
+@part(3, "Flip each bit of a killed process's log, with each codec", covers=("log",))
 def flips_of_a_killed_log(run: Run) -> None:
     flip_all(run, [*map(killed_log, CODECS), log_with_watermark(is_closed=True), log_with_watermark(is_closed=False)])
 
 
-@part(3, "Flip each bit of a repaired log, and of the bytes that the repair quarantined")
+@part(3, "Flip each bit of a repaired log, and of the bytes that the repair quarantined", covers=("log",))
 def flips_of_a_repaired_log(run: Run) -> None:
     flip_all(run, [repaired_log()])
 
 
-@part(3, "Flip each bit of a compacted log with aborted transactions and key indexes")
+@part(3, "Flip each bit of a compacted log with aborted transactions and key indexes", covers=("log",))
 def flips_of_a_compacted_log(run: Run) -> None:
     flip_all(run, [*map(compacted_log, CODECS), compacted_log("none", index_interval_bytes=4096)])
 
 
-@part(3, "Flip each bit of a store's own files: topics, groups, transactions, staged batches, producers")
+@part(
+    3,
+    "Flip each bit of a store's own files: topics, groups, transactions, staged batches, producers",
+    covers=("store",),
+)
 def flips_of_a_store(run: Run) -> None:
     flip_all(run, [closed_store(), killed_store()], paths_of=own_files)
 
 
-@part(3, "Flip each bit of an archive, and of the files that a broker left")
+@part(3, "Flip each bit of an archive, and of the files that a broker left", covers=("archive", "store"))
 def flips_of_an_archive(run: Run) -> None:
     flip_all(run, [archive()], modes=(True,))
     flip_all(run, [broker_store()], paths_of=own_files)
 
 
-@part(3, "Flip each bit of one batch, and read it with other clients too")
+@part(3, "Flip each bit of one batch, and read it with other clients too", covers=("log",))
 def flips_read_by_peers(run: Run) -> None:
     bits = run.choose(range(8 * len(BATCH)), short=100)
     flip_all(run, [log_of_one_batch()])

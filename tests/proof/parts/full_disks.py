@@ -14,6 +14,7 @@ from faults.failing import count_calls, fail_simulated
 from faults.filling import become_read_only, fill_and_free, fill_with_store, survives
 from faults.insisting import INSISTING_WORKS
 from faults.peers import PEERS, fill_disk
+from faults.real_disk import unplugged
 from faults.small_disks import CannotMount, abort, can_mount, ext4, make_ext4, mounted_image, tmpfs
 from faults.works import CHOSEN, WORKS
 from proof.part import Missing, Run, part
@@ -21,7 +22,9 @@ from seeklog import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from faults.works import Work
     from seeklog.files import Buffer
 
 POLICIES: Final = ("os", "interval", "batch")
@@ -30,29 +33,39 @@ PREFIXES: Final = (0, 1, 61, 512)  # bytes that are written before the error: no
 APPENDING: Final = tuple(INSISTING_WORKS[name] for name in CHOSEN if name in INSISTING_WORKS)
 
 
-@part(5, "Fail each write of a real process with ENOSPC, then retry on the same log")
+@part(
+    5, "Fail each write of a real process with ENOSPC, then retry on the same log", covers=("archive", "log", "store")
+)
 def full_at_each_write_of_a_process(run: Run) -> None:
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
-    root = run.scratch / "work"
     works = run.choose(APPENDING, short=2)
-    for work in works:
-        judge = Judge()
-        count = count_system_calls(work, root, ("pwrite64",))["pwrite64"]
-        for number in run.choose(range(1, count + 1), short=8):
-            ending = run_traced(work, root, inject=f"pwrite64:error=ENOSPC:when={number}")
-            run.case()
-            violations = judge.violations(work, ending, root)
-            # A truncation that has cut must store the new start of the log; nothing else stops a log on a full disk.
-            is_of_a_cut = "truncating failed" in ending.message and f"{names.LOG}>" not in ending.injected[0]
-            if "LogFailed" in ending.message and not is_of_a_cut:
-                violations.append(ending.message)
-            for violation in violations:
-                run.violation(f"{work.name}, write {number}: {violation}")
+    with unplugged(run.scratch) as scratch:
+        for work in works:
+            fill_at_each_write(run, work, scratch / "work")
     run.note(f"{len(works)} workloads")
 
 
-@part(5, "Fail each write and file creation with ENOSPC on a simulated disk, after part of the bytes")
+def fill_at_each_write(run: Run, work: Work, root: Path) -> None:
+    judge = Judge()
+    count = count_system_calls(work, root, ("pwrite64",))["pwrite64"]
+    for number in run.choose(range(1, count + 1), short=8):
+        ending = run_traced(work, root, inject=f"pwrite64:error=ENOSPC:when={number}")
+        run.case()
+        violations = judge.violations(work, ending, root)
+        # A truncation that has cut must store the new start of the log; nothing else stops a log on a full disk.
+        is_of_a_cut = "truncating failed" in ending.message and f"{names.LOG}>" not in ending.injected[0]
+        if "LogFailed" in ending.message and not is_of_a_cut:
+            violations.append(ending.message)
+        for violation in violations:
+            run.violation(f"{work.name}, write {number}: {violation}")
+
+
+@part(
+    5,
+    "Fail each write and file creation with ENOSPC on a simulated disk, after part of the bytes",
+    covers=("archive", "log", "store"),
+)
 def full_at_each_write(run: Run) -> None:
     works = run.choose(INSISTING_WORKS.values(), short=3)
     for work in works:
@@ -64,7 +77,7 @@ def full_at_each_write(run: Run) -> None:
     run.note(f"{len(works)} workloads, {len(PREFIXES)} prefixes")
 
 
-@part(5, "Let the kernel write fewer bytes than asked, then continue or fail")
+@part(5, "Let the kernel write fewer bytes than asked, then continue or fail", covers=("archive", "log", "store"))
 def short_writes(run: Run) -> None:
     """Replace `pwrite` itself, below `files`: every nth write is cut short, and the next may fail."""
     root = run.scratch / "work"
@@ -101,7 +114,7 @@ def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
         seeklog.files.local.pwrite = before
 
 
-@part(5, "Fill a tmpfs of 1 MB and an ext4 of 4 MB, free space, and fill them again")
+@part(5, "Fill a tmpfs of 1 MB and an ext4 of 4 MB, free space, and fill them again", covers=("log", "store"))
 def really_full_disks(run: Run) -> None:
     disk = run.scratch / "disk"
     mounts: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
@@ -121,7 +134,7 @@ def really_full_disks(run: Run) -> None:
     run.note("a log, and a store with groups; neither is reopened")
 
 
-@part(5, "Turn an ext4 read-only under an open log, then mount it again")
+@part(5, "Turn an ext4 read-only under an open log, then mount it again", covers=("log",))
 def read_only_disks(run: Run) -> None:
     image, place = run.scratch / "disk.img", run.scratch / "place"
     with mounting():
@@ -138,7 +151,7 @@ def read_only_disks(run: Run) -> None:
     run.note("appends fail, reads continue, all synced records are present")
 
 
-@part(5, "Fill a tmpfs of 6 MB under other stores, then free space")
+@part(5, "Fill a tmpfs of 6 MB under other stores, then free space", covers=())
 def peers_on_full_disks(run: Run) -> None:
     with mounting():
         for name in run.choose(PEERS, short=1):

@@ -54,7 +54,12 @@ STORE_FILES: Final = {
 MUTANTS: Final = 5_000
 
 
-@part(12, "Fuzz record batches whose checksums are right: every reader, both kernels, all codecs")
+@part(
+    12,
+    "Fuzz record batches whose checksums are right: every reader, both kernels, all codecs",
+    covers=("record",),
+    uses=("tests/fuzz/__main__.py", "tests/fuzz/targets/batches.py"),
+)
 def fuzzed_batches(run: Run) -> None:
     fuzz(run, BATCHES, short=40)
     if not run.is_short:
@@ -67,12 +72,27 @@ def fuzzed_batches(run: Run) -> None:
                 run.peer(reader, f"{found['undeclared']} of {MUTANTS:,} mutants raise an undeclared exception")
 
 
-@part(12, "Fuzz the files beside a log, with right checksums")
+@part(
+    12,
+    "Fuzz the files beside a log, with right checksums",
+    covers=("log.index", "log.keys.index", "log.producers", "log.side"),
+    uses=("tests/fuzz/__main__.py", "tests/fuzz/targets/side_files.py", "tests/fuzz/targets/texts.py"),
+)
 def fuzzed_files(run: Run) -> None:
     fuzz(run, FILES, short=40)
 
 
-@part(12, "Fuzz the files of stores, groups, archives and lakes, with right checksums")
+@part(
+    12,
+    "Fuzz the files of stores, groups, archives and lakes, with right checksums",
+    covers=("archive.manifest", "groups.records", "log", "spark.lake.manifest", "store"),
+    uses=(
+        "tests/fuzz/__main__.py",
+        "tests/fuzz/targets/directories.py",
+        "tests/fuzz/targets/groups.py",
+        "tests/fuzz/targets/texts.py",
+    ),
+)
 def fuzzed_store_files(run: Run) -> None:
     fuzz(run, STORE_FILES, short=25)
 

@@ -12,7 +12,7 @@ from faults.dying import (
     Telling,
     count_changes,
     count_system_calls,
-    kill_around_change,
+    kill_around_changes,
     run_child,
     run_traced,
 )
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from faults.children import Child
+    from faults.dying import Side
     from faults.works import Work
 
 POLICIES: Final = ("os", "interval", "batch")
@@ -34,32 +35,44 @@ TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if 
 TOPIC_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if name not in TRANSACTION_WORKS}
 
 
-@part(6, "Kill a process inside each system call that changes a file: a log")
+@part(6, "Kill a process inside each system call that changes a file: a log", covers=("log",))
 def kills_in_system_calls_of_a_log(run: Run) -> None:
     kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name in LOG_WORKS])
 
 
-@part(6, "Kill a process inside each system call that changes a file: topics, groups, transactions, archive, repair")
+@part(
+    6,
+    "Kill a process inside each system call that changes a file: topics, groups, transactions, archive, repair",
+    covers=("archive", "log", "store"),
+)
 def kills_in_system_calls_of_a_store(run: Run) -> None:
     kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name not in LOG_WORKS])
 
 
-@part(6, "Kill a process before and after each change that a log, an archive run or a repair makes")
+@part(
+    6,
+    "Kill a process before and after each change that a log, an archive run or a repair makes",
+    covers=("archive", "log"),
+)
 def kills_around_changes_of_a_log(run: Run) -> None:
-    kill_around_changes(run, (LOG_WORKS | FILE_WORKS).values(), sides=(True, False))
+    kill_around_all_changes(run, (LOG_WORKS | FILE_WORKS).values(), sides=("before", "after"))
 
 
-@part(6, "Kill a process before each change to topics and groups")
+@part(6, "Kill a process before each change to topics and groups", covers=("store",))
 def kills_around_changes_of_topics(run: Run) -> None:
-    kill_around_changes(run, TOPIC_WORKS.values(), sides=(True,))
+    kill_around_all_changes(run, TOPIC_WORKS.values(), sides=("before",))
 
 
-@part(6, "Kill a process before each change of a transaction")
+@part(6, "Kill a process before each change of a transaction", covers=("store",))
 def kills_around_changes_of_transactions(run: Run) -> None:
-    kill_around_changes(run, TRANSACTION_WORKS.values(), sides=(True,))
+    kill_around_all_changes(run, TRANSACTION_WORKS.values(), sides=("before",))
 
 
-@part(6, "Kill a process with a log and all its threads at a random moment, and reopen the log")
+@part(
+    6,
+    "Kill a process with a log and all its threads at a random moment, and reopen the log",
+    covers=("clients.log_writer", "log"),
+)
 def random_kills_of_a_log(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
         for number in range(12 if run.is_short else RANDOM_KILLS):
@@ -70,7 +83,11 @@ def random_kills_of_a_log(run: Run) -> None:
                 run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
 
 
-@part(6, "Kill a process at a random moment: all workloads of a log, archive or repair, and a fifth of a store's")
+@part(
+    6,
+    "Kill a process at a random moment: all workloads of a log, archive or repair, and a fifth of a store's",
+    covers=("archive", "log", "store"),
+)
 def random_kills_of_any_work(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
         kill_any_work(run, scratch)
@@ -102,24 +119,28 @@ def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
     """Kill each workload inside each of its system calls in turn; the call is not made."""
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
-    root = run.scratch / "work"
     chosen = run.choose(works, short=2)
-    for work in chosen:
-        judge = Judge()
-        counts = count_system_calls(work, root, SYSTEM_CALLS[:-1])
-        points = [(call, number) for call, count in counts.items() for number in range(1, count + 1)]
-        for call, number in run.choose(points, short=6):
-            ending = run_traced(work, root, inject=f"{call}:signal=SIGKILL:when={number}")
-            run.case()
-            where = f"{work.name}, {call} {number}"
-            if not ending.is_killed:
-                run.violation(f"{where}: it was not killed, but ended with {ending.exit_code}: {ending.message}")
-            for violation in judge.violations(work, ending, root):
-                run.violation(f"{where}: {violation}")
+    with unplugged(run.scratch) as scratch:
+        for work in chosen:
+            kill_in_system_calls_of(run, work, scratch / "work")
     run.note(f"{len(chosen)} workloads")
 
 
-def kill_around_changes(run: Run, works: Iterable[Work], *, sides: tuple[bool, ...]) -> None:
+def kill_in_system_calls_of(run: Run, work: Work, root: Path) -> None:
+    judge = Judge()
+    counts = count_system_calls(work, root, SYSTEM_CALLS[:-1])
+    points = [(call, number) for call, count in counts.items() for number in range(1, count + 1)]
+    for call, number in run.choose(points, short=6):
+        ending = run_traced(work, root, inject=f"{call}:signal=SIGKILL:when={number}")
+        run.case()
+        where = f"{work.name}, {call} {number}"
+        if not ending.is_killed:
+            run.violation(f"{where}: it was not killed, but ended with {ending.exit_code}: {ending.message}")
+        for violation in judge.violations(work, ending, root):
+            run.violation(f"{where}: {violation}")
+
+
+def kill_around_all_changes(run: Run, works: Iterable[Work], *, sides: tuple[Side, ...]) -> None:
     """Kill each workload before or after each of its changes."""
     chosen = run.choose(works, short=2)
     with unplugged(run.scratch) as scratch:
@@ -128,13 +149,11 @@ def kill_around_changes(run: Run, works: Iterable[Work], *, sides: tuple[bool, .
     run.note(f"{len(chosen)} workloads")
 
 
-def kill_around_changes_of(run: Run, work: Work, root: Path, *, sides: tuple[bool, ...]) -> None:
+def kill_around_changes_of(run: Run, work: Work, root: Path, *, sides: tuple[Side, ...]) -> None:
     judge = Judge()
     changes = count_changes(work, root)
-    for number in run.choose(range(1, changes + 1), short=6):
-        for is_before in sides:
-            ending = kill_around_change(work, root, number, is_before=is_before)
-            run.case()
-            where = f"{work.name}, {'before' if is_before else 'after'} change {number}"
-            for violation in judge.violations(work, ending, root):
-                run.violation(f"{where}: {violation}")
+    points = [(number, side) for number in run.choose(range(1, changes + 1), short=6) for side in sides]
+    for number, side, ending in kill_around_changes(work, root, points):
+        run.case()
+        for violation in judge.violations_now(work, ending, root):
+            run.violation(f"{work.name}, {side} change {number}: {violation}")

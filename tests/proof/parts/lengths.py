@@ -25,13 +25,23 @@ WIDTHS: Final = {"h": 16, "i": 32, "q": 64}
 BINARY: Final = ("seal", "watermark", "snapshot", "key_index", "group_key", "group_offset", "group_state")
 
 
-@part(14, "Put impossible values into each length, count and varint of a batch, in every codec, for every reader")
+@part(
+    14,
+    "Put impossible values into each length, count and varint of a batch, in every codec, for every reader",
+    covers=("record",),
+    uses=("tests/fuzz/targets/batches.py",),
+)
 def lengths_in_batches(run: Run) -> None:
     try_all(run, "batch", run.choose(lying_batches(), short=400))
     run.note("15 varints in 8 places, edges of 13 header fields, 5 codecs")
 
 
-@part(14, "Put impossible values into each number of the files beside a log")
+@part(
+    14,
+    "Put impossible values into each number of the files beside a log",
+    covers=("groups.records", "log.keys.index", "log.side"),
+    uses=("tests/fuzz/targets/groups.py", "tests/fuzz/targets/side_files.py"),
+)
 def lengths_in_files(run: Run) -> None:
     for name in BINARY:
         try_all(run, name, run.choose(lying_files(name), short=200))

@@ -23,18 +23,20 @@ AT_ONCE = 500
 
 
 @part(
-    11, "Compare a log with a list over random histories: append, read, roll, delete, truncate, crash, move the clock"
+    11,
+    "Compare a log with a list over random histories: append, read, roll, delete, truncate, crash, move the clock",
+    covers=("log",),
 )
 def model_of_a_log(run: Run) -> None:
     run_machine(run, LogMachine, full=20_000)
 
 
-@part(11, "Compare a compacted log with a dict over random histories")
+@part(11, "Compare a compacted log with a dict over random histories", covers=("log",))
 def model_of_a_compacted_log(run: Run) -> None:
     run_machine(run, CompactedMachine, full=1_500)
 
 
-@part(11, "Compare a store's topics with a model over random histories")
+@part(11, "Compare a store's topics with a model over random histories", covers=("store", "topics"))
 def model_of_topics(run: Run) -> None:
     run_machine(run, TopicsMachine, full=1_000)
 

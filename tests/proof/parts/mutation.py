@@ -54,7 +54,12 @@ class Trial:
         return runs_interpreted(self.mutant)
 
 
-@part(23, "Change the source in one small place; the tests must notice")
+@part(
+    23,
+    "Change the source in one small place; the tests must notice",
+    covers=("log", "record"),
+    uses=("tests/conftest.py", *KERNEL_SUITES, *SUITES),
+)
 def mutation(run: Run) -> None:
     if run.is_short:
         drawn = valid(shuffled(all_mutants([SHORT_MODULE]), seed=run.seed), SHORT_SAMPLE)

@@ -19,6 +19,7 @@ from seeklog.errors import SeeklogError
 from seeklog.files import OsFiles
 from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics.transactions import Staged
 from store.hostile_names import HOSTILE
 from store.workbench import open_store, snapshot
@@ -43,7 +44,7 @@ TOPIC_DOORS: Final[dict[str, Callable[[Store, str], Any]]] = {
     "produce": lambda store, name: _produce(store, name),
     "consume": lambda store, name: store.consumer([name], group="g").close(),
     "commit": lambda store, name: store.commit_offsets("g", {TopicPartition(name, 0): 1}),
-    "stage": lambda store, name: store.transactions.stager("app", TopicPartition(name, 0)),
+    "stage": lambda store, name: transactions_of(store).stager("app", TopicPartition(name, 0)),
     "archive": lambda store, name: store.archive(store.path.parent / "archive", topics=[name]),
     "compact": lambda store, name: store.compact(name),
 }
@@ -64,13 +65,17 @@ def _produce(store: Store, name: str) -> None:
 
 
 def _commit(store: Store, app: str, version: int = 1) -> None:
-    stager = store.transactions.stager(app, HERE)
+    stager = transactions_of(store).stager(app, HERE)
     stager.add(encode_batch([Record(b"v", timestamp_ms=5)]), record_count=1)
     staged = Staged(HERE.topic, store.describe_topic(HERE.topic).topic_id, HERE.partition, stager.finish())
-    store.transactions.commit(app, version, [staged])
+    transactions_of(store).commit(app, version, [staged])
 
 
-@part(17, "Pass hostile names of topics, groups, producers and applications to every entry point of a store")
+@part(
+    17,
+    "Pass hostile names of topics, groups, producers and applications to every entry point of a store",
+    covers=("cli.verbs.topics", "store"),
+)
 def hostile_names(run: Run) -> None:
     doors = [*TOPIC_DOORS, *TEXT_DOORS]
     for name in run.choose(HOSTILE, short=8):
@@ -138,7 +143,7 @@ def command_line(run: Run) -> None:
 # ---------------------------------------------------------------- links and pipes
 
 
-@part(17, "Replace each file and directory of a store by a link or a pipe")
+@part(17, "Replace each file and directory of a store by a link or a pipe", covers=("archive", "store"))
 def links_in_place_of_files(run: Run) -> None:
     model = fresh(run, "model")
     fill(model)
@@ -197,7 +202,7 @@ def fill(root: Path) -> None:
         _commit(store, "app")
         store.compact("latest")
         store.maintain()
-        store.transactions.stager("other", HERE).finish()
+        transactions_of(store).stager("other", HERE).finish()
 
 
 def use(root: Path) -> None:
@@ -233,7 +238,7 @@ def use(root: Path) -> None:
 # ---------------------------------------------------------------- a race
 
 
-@part(17, "Swap files and directories for links while a log opens, rolls, recovers and is deleted")
+@part(17, "Swap files and directories for links while a log opens, rolls, recovers and is deleted", covers=("log",))
 def racing_links(run: Run) -> None:
     rounds = 8 if run.is_short else 2_500
     root = fresh(run, "store")
@@ -311,7 +316,7 @@ def _swap_once(path: Path, target: Path, aside: Path) -> None:
 # ---------------------------------------------------------------- modes
 
 
-@part(17, "Check that files have at most mode 0640 and directories 0750, under any umask")
+@part(17, "Check that files have at most mode 0640 and directories 0750, under any umask", covers=("archive", "store"))
 def modes(run: Run) -> None:
     for mask in (0, 0o022, 0o077):
         root = fresh(run, "store")

@@ -9,7 +9,11 @@ ROUNDS = 500
 ROUNDS_PER_LOG = 50  # then a new log, so that reading all of it stays quick
 
 
-@part(10, "Open a second writer, kill a writer, fork a writer, read beside a writer: a log and a store")
+@part(
+    10,
+    "Open a second writer, kill a writer, fork a writer, read beside a writer: a log and a store",
+    covers=("log", "store"),
+)
 def one_writer(run: Run) -> None:
     for number in range(1 if run.is_short else ROUNDS):
         for harm in (two_writers_of_a_log, two_writers_of_a_store, fork_of_a_writer):

@@ -55,7 +55,7 @@ class Told(Exception):
     """The store was opened, and reports missing records."""
 
 
-@part(3, "Flip one bit of data that was just written and synced, in seeklog and in other stores")
+@part(3, "Flip one bit of data that was just written and synced, in seeklog and in other stores", covers=("log",))
 def peer_flips(run: Run) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else run.scratch) as scratch:
         ours = flip(run, Seeklog(), Path(scratch))

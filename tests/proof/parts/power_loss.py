@@ -18,7 +18,12 @@ SHORT_WORKS: Final = ("roll, flush=batch", "compaction", "store: commits", "stor
 SHORT_IMAGES: Final = 6
 
 
-@part(7, "Cut power on ext4, xfs and btrfs; mount and check what the disk may hold")
+@part(
+    7,
+    "Cut power on ext4, xfs and btrfs; mount and check what the disk may hold",
+    covers=("archive", "store"),
+    uses=("tests/power/__main__.py",),
+)
 def power_loss(run: Run) -> None:
     works = list(SHORT_WORKS if run.is_short else ENGINE_WORKS)
     broken = list(BROKEN_WORKS)[:1] if run.is_short else list(BROKEN_WORKS)

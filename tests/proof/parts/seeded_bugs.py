@@ -26,7 +26,20 @@ class Skipped(Exception):
     """All tests of a bug are skipped on this machine. The message says why."""
 
 
-@part(23, "Plant a bug; the tests must find it")
+@part(
+    23,
+    "Plant a bug; the tests must find it",
+    covers=("archive", "clients", "log", "store"),
+    uses=(
+        "tests/conftest.py",
+        "tests/crash",
+        "tests/faults",
+        "tests/interop",
+        "tests/log",
+        "tests/record",
+        "tests/store",
+    ),
+)
 def seeded_bugs(run: Run) -> None:
     bugs = [bug for bug in BUGS if bug.quick] if run.is_short else list(BUGS)
     copy = run.scratch / "src"

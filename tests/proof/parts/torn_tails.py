@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHORT: Final = 40
 
 
-@part(2, "Tear the last batch at each byte: 1 and 100 records, each codec")
+@part(2, "Tear the last batch at each byte: 1 and 100 records, each codec", covers=("log",))
 def torn_batches(run: Run) -> None:
     for codec in CODECS:
         for count in (1, 100):
@@ -35,13 +35,13 @@ def torn_batches(run: Run) -> None:
                         run.violation(f"{codec}, {count} records, {cut} bytes, read_only={read_only}: {objection}")
 
 
-@part(2, "Tear each segment of a closed, a compacted and a repaired log at each byte")
+@part(2, "Tear each segment of a closed, a compacted and a repaired log at each byte", covers=("log",))
 def torn_segments(run: Run) -> None:
     victims = [closed_log("none"), compacted_log("none"), repaired_log()]
     tear_all(run, [(victim, files_with(victim.disk, names.LOG)) for victim in victims])
 
 
-@part(2, "Tear each file beside a log at each byte")
+@part(2, "Tear each file beside a log at each byte", covers=("log",))
 def torn_side_files(run: Run) -> None:
     victims = [closed_log("none"), killed_log("none"), compacted_log("none")]
     tear_all(
@@ -50,7 +50,11 @@ def torn_side_files(run: Run) -> None:
     )
 
 
-@part(2, "Tear each file of a store at each byte: topics, groups, transactions, staged batches, an archive")
+@part(
+    2,
+    "Tear each file of a store at each byte: topics, groups, transactions, staged batches, an archive",
+    covers=("archive", "store"),
+)
 def torn_store_files(run: Run) -> None:
     tear_all(run, [(victim, own_files(victim)) for victim in (closed_store(), killed_store(), archive())])
 

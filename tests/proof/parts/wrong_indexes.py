@@ -9,7 +9,7 @@ from proof.part import Run, part
 from seeklog import names
 
 
-@part(8, "Replace an index of offsets, times or keys by a wrong one, in sealed and active segments")
+@part(8, "Replace an index of offsets, times or keys by a wrong one, in sealed and active segments", covers=("log",))
 def wrong_indexes(run: Run) -> None:
     # Only sealed segments have a key index, and there are two.
     places = [
