@@ -561,14 +561,15 @@ class Recorder:
 
 def look(log: LogReader, epochs: Sequence[int] = ()) -> Outcome:
     """Return the content of an open log."""
-    start, end = log.log_start_offset, log.log_end_offset
+    # Each of these looks for what another process has changed since.
+    start, end, high_watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
     records = {record.offset: Content.of(record) for record in read_everything(log)}
     problem = ""
     if list(records) != (sorted(records) if log.config.compacts else list(range(start, end))):
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
     producers = producers_of(log)
     problem = problem or producer_problem(log, producers) or _index_problem(log)
-    visible = {content.key: offset for offset, content in records.items() if offset < log.high_watermark}
+    visible = {content.key: offset for offset, content in records.items() if offset < high_watermark}
     for key in {content.key for content in records.values() if content.key is not None}:
         found = log.latest_for_key(key)
         if (None if found is None else found.offset) != visible.get(key):
@@ -576,7 +577,7 @@ def look(log: LogReader, epochs: Sequence[int] = ()) -> Outcome:
     return Outcome(
         log_start_offset=start,
         log_end_offset=end,
-        high_watermark=log.high_watermark,
+        high_watermark=high_watermark,
         leader_epoch=log.leader_epoch,
         epoch_ends={epoch: log.end_offset_for_epoch(epoch) for epoch in epochs[1:]},
         records=records,

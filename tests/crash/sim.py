@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import functools
 import gc
 import hashlib
 import itertools
@@ -206,6 +207,9 @@ class SimFiles:
         self._handle_numbers = itertools.count(HANDLE_FIRST)
         self._handles: dict[int, _Handle] = {}
         self._gone: set[int] = set()
+        # The engine asks for the same paths again and again. Any change of a name empties it.
+        self._found: dict[str, Inode | int] = {}
+        """The file or directory at a path, or the number of the error."""
         self.root = Directory(next(self._numbers), modified_ms=modified_ms)
         if disk is not None:
             self._load(disk)
@@ -464,6 +468,7 @@ class SimFiles:
                 file.modified_ms = self.modified_ms
             case Link(directory) | Unlink(directory) | Rename(directory):
                 _apply_name(op, {directory: directory.names})
+                self._found.clear()
         self.pending.append(op)
         self._at_boundary()
 
@@ -518,7 +523,7 @@ class SimFiles:
         return handle
 
     def _place(self, path: str) -> tuple[Directory, str]:
-        parent, name = posixpath.split(posixpath.normpath(path))
+        parent, name = _parent_and_name(path)
         return self._directory(parent), name
 
     def _directory(self, path: str) -> Directory:
@@ -528,12 +533,20 @@ class SimFiles:
         return inode
 
     def _inode(self, path: str) -> Inode:
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._walk_to(path)
+        if isinstance(found, int):
+            raise os_error(found, path)
+        return found
+
+    def _walk_to(self, path: str) -> Inode | int:
         inode: Inode = self.root
         for name in _parts(path):
             if isinstance(inode, File):
-                raise os_error(errno.ENOTDIR, path)
+                return errno.ENOTDIR
             if name not in inode.names:
-                raise os_error(errno.ENOENT, path)
+                return errno.ENOENT
             inode = inode.names[name]
         return inode
 
@@ -725,11 +738,11 @@ def _walk(
 ) -> Disk:
     directories = {"/"}
     files: dict[str, bytes] = {}
-    waiting: list[tuple[str, Directory]] = [("/", root)]
+    waiting: list[tuple[str, Directory]] = [("", root)]
     while waiting:
         path, directory = waiting.pop()
         for name, inode in names_of(directory).items():
-            inner = posixpath.join(path, name)
+            inner = f"{path}/{name}"
             if isinstance(inode, File):
                 files[inner] = content_of(inode)
             else:
@@ -738,8 +751,14 @@ def _walk(
     return Disk(frozenset(directories), files)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in posixpath.normpath(path).split("/") if part]
+@functools.lru_cache(maxsize=1 << 14)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in posixpath.normpath(path).split("/") if part)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _parent_and_name(path: str) -> tuple[str, str]:
+    return posixpath.split(posixpath.normpath(path))
 
 
 def os_error(number: int, what: str) -> OSError:

@@ -15,6 +15,8 @@ STATES_PER_WORKLOAD = 80
 STATES_OF = {
     "a manual high watermark falls": 250,
     "a manual high watermark falls, flush=batch": 250,
+    "compaction": 250,
+    "compaction of transactions": 250,
     "compaction of a compacted log, killed at a rename": 250,
     "retention killed at a rename": 250,
 }

@@ -22,6 +22,7 @@ from seeklog.log import transaction as storage_transaction
 from seeklog.log.partition import Partition
 from seeklog.log.transaction import Part, Transaction
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics import transactions as topics_transactions
 from seeklog.topics.transactions import Transactions
 
@@ -70,14 +71,14 @@ def test_transaction_is_durable_before_its_first_append(on: StoreRecorder) -> No
 
 def test_refused_version_stays_refused(on: StoreRecorder) -> None:
     """Goal: a committed transaction survives a power loss, even without records."""
-    transactions = on.store.transactions
+    transactions = transactions_of(on.store)
     on.kill_when(lambda: transactions.commit(APP, 1, []), INTENT)
     # Of a store that was open before, because an open syncs the root.
     transactions._files = on.sim
     assert not transactions.commit(APP, 1, [])
 
     with open_store(SimFiles(on.sim.durable_disk())) as store:
-        assert store.transactions.last_version(APP) == 1
+        assert transactions_of(store).last_version(APP) == 1
 
 
 def test_commit_stopped_by_full_disk_continues_with_open_logs(on: StoreRecorder) -> None:
@@ -182,8 +183,8 @@ def test_failing_job_keeps_files_of_a_concurrent_commit(on: StoreRecorder) -> No
             on.kill_when(lambda: on.commit_staged(staged, staged_files), INTENT)
 
     with open_store(on.sim, read_only=True, clock=on.clock) as reading:
-        reading.transactions._files = Interrupted(on, commit)  # type: ignore[assignment]
-        reading.transactions.discard(APP)
+        transactions_of(reading)._files = Interrupted(on, commit)  # type: ignore[assignment]
+        transactions_of(reading).discard(APP)
 
     judge(on, on.sim.disk())
 
@@ -203,8 +204,8 @@ def test_lock_on_a_file_removed_while_waiting_does_not_count(on: StoreRecorder) 
     sim = Removing(on.sim.disk())
     with open_store(sim, clock=on.clock) as store:
         with pytest.raises(LogLocked):
-            store.transactions.commit(APP, 1, [], wait_s=0)
-        assert store.transactions.commit(APP, 1, [])
+            transactions_of(store).commit(APP, 1, [], wait_s=0)
+        assert transactions_of(store).commit(APP, 1, [])
         assert sim.kind(path) == "file"
 
 

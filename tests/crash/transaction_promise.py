@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from crash.recorder import Content
 from seeklog import Record
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics.transactions import Staged
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Replayed:
 
 def stage_file(store: Store, app: str, place: TopicPartition, records: Sequence[Record], *, topic_id: str) -> Staged:
     """Stage records as batches of one and two in turn."""
-    stager = store.transactions.stager(app, place)
+    stager = transactions_of(store).stager(app, place)
     at, count = 0, 1
     while at < len(records):
         batch = list(records[at : at + count])
@@ -131,5 +132,5 @@ def replay(store: Store, transactions: Iterable[TransactionPromise], topics: Map
     added = {}
     for each in transactions:
         staged = each.stage(store, places=each.present(topics))
-        added[each.app, each.version] = store.transactions.commit(each.app, each.version, staged)
+        added[each.app, each.version] = transactions_of(store).commit(each.app, each.version, staged)
     return added

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from crash.store_workloads import workload
 from seeklog import names
 from seeklog.log.staging import STALE_MS
+from seeklog.store import transactions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,8 +166,8 @@ def transaction_not_remembered(on: StoreRecorder) -> None:
 def empty_transaction(on: StoreRecorder) -> None:
     with on.unobserved():
         with_topics(on)
-    assert on.store.transactions.commit("other", 7, [])
-    assert not on.store.transactions.commit("other", 7, [])
+    assert transactions_of(on.store).commit("other", 7, [])
+    assert not transactions_of(on.store).commit("other", 7, [])
     commit(on)
     on.close()
 
@@ -225,7 +226,7 @@ def finished_by_another_commit(on: StoreRecorder) -> None:
 def finished_by_the_next(on: StoreRecorder) -> None:
     kill_commit(on)
     on.open(finishes=False)
-    if on.store.transactions.last_version(APP) == 1:
+    if transactions_of(on.store).last_version(APP) == 1:
         commit(on, 2, {("orders", 0): (1,)})
     else:
         commit(on)

@@ -16,15 +16,14 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from faults.children import STRACE, Child
 from faults.real_disk import RealDisk, Watch, take_disk
-from seeklog import names
 from seeklog.errors import LogClosed, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from crash.sim import Disk
@@ -36,30 +35,50 @@ UNDONE: Final = ("is not recovered", "an interrupted transaction is not finished
 SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "renameat", "unlinkat", "mkdir", "openat")
 
 
-class Dying(Watch):
-    """Ends the process just before or just after its nth change, after reporting the promises."""
+Side: TypeAlias = Literal["before", "after"]
 
-    def __init__(self, *, at: int, is_before: bool) -> None:
-        self.at = at
-        self.is_before = is_before
+
+class Dying(Watch):
+    """Dies just before and just after chosen changes, without an end of the workload: a twin dies in its place.
+
+    The twin is a fork, with the same files open. The process itself waits until the files that the twin leaves were
+    judged, and continues: the workload runs once for all its kills.
+    """
+
+    def __init__(self, points: Collection[tuple[int, Side]] = ()) -> None:
+        self.points = frozenset(points)
+        """The changes, by number from 1."""
         self.changes = 0
+        self.report: Callable[[str], None] = lambda line: None
         self.tell: Callable[[], None] = lambda: None
+        self.wait: Callable[[], None] = lambda: None
+        """Returns after the files were judged."""
         self.is_counting: Callable[[], bool] = lambda: True
         """A work may prepare what it is about: the deaths in that are another's."""
+        self._is_waiting = False
 
     def before(self) -> None:
+        assert not self._is_waiting, "a thread has changed the files of a twin that died"
         if self.is_counting():
             self.changes += 1
-            if self.changes == self.at and self.is_before:
-                self._die()
+            self._die("before")
 
     def after(self) -> None:
-        if self.changes == self.at and not self.is_before and self.is_counting():
-            self._die()
+        if self.is_counting():
+            self._die("after")
 
-    def _die(self) -> None:
+    def _die(self, side: Side) -> None:
+        if (self.changes, side) not in self.points:
+            return
         self.tell()
-        os.kill(os.getpid(), signal.SIGKILL)
+        self._is_waiting = True
+        twin = os.fork()
+        if not twin:
+            os.kill(os.getpid(), signal.SIGKILL)
+        _, status = os.waitpid(twin, 0)
+        self.report(f"died {side} {self.changes}, {os.waitstatus_to_exitcode(status)}")
+        self.wait()
+        self._is_waiting = False
 
 
 class Telling(Watch):
@@ -113,6 +132,7 @@ def perform(
     on = work.begin(partial(RealDisk, root=root, watch=watch), SEED)
     watch.tell = lambda: report(f"promise {work.promise_line(on)}")
     if isinstance(watch, Dying):
+        watch.report = report
         watch.is_counting = lambda: getattr(on, "is_observed", True)
     watch.tell()
     go()
@@ -146,16 +166,18 @@ def after_the_error(on: object, error: SeeklogError) -> str:
     return ""
 
 
-def run_child(
-    work: Work, root: Path, watch: Dying | Telling, *, until: Callable[[Child], None] = lambda child: None
-) -> Ending:
+def run_child(work: Work, root: Path, watch: Telling, *, until: Callable[[Child], None] = lambda child: None) -> Ending:
     """Run a workload in a child; `until` may act on it."""
-    gc.collect()
-    gc.freeze()  # children share existing objects, which their collectors skip; collect garbage before
+    _prepare_to_fork()
     child = Child(lambda report: perform(work, root, watch, report, lambda: None))
     until(child)
     lines = child.rest()
     return _ending_of(lines, child.wait())
+
+
+def _prepare_to_fork() -> None:
+    gc.collect()
+    gc.freeze()  # children share existing objects, which their collectors skip; collect garbage before
 
 
 def _ending_of(lines: list[str], exit_code: int) -> Ending:
@@ -177,8 +199,13 @@ class Judge:
 
     def violations(self, work: Work, ending: Ending, root: Path) -> list[str]:
         """Return what is wrong with the end of a child and with its files, and remove them."""
-        disk = without_owners(take_disk(root))
+        violations = self.violations_now(work, ending, root)
         shutil.rmtree(root)
+        return violations
+
+    def violations_now(self, work: Work, ending: Ending, root: Path) -> list[str]:
+        """Return what is wrong with the end of a child and with its files."""
+        disk = without_owners(take_disk(root))
         key = ending.promise, disk.digest()
         if key not in self._judged:
             self._judged[key] = work.judge_told(ending.promise, disk)
@@ -192,20 +219,58 @@ class Judge:
 
 def without_owners(disk: Disk) -> Disk:
     """Return the disk without the owners of locks, which differ in each run."""
-    for path in [path for path in disk.files if os.path.basename(path) == names.LOCK]:
+    for path in [path for path in disk.files if path.endswith("lock")]:
         disk = disk.with_file(path, b"")
     return disk
 
 
-def kill_around_change(work: Work, root: Path, number: int, *, is_before: bool) -> Ending:
-    """Run a workload in a child that dies at its nth change."""
-    return run_child(work, root, Dying(at=number, is_before=is_before))
+def kill_around_changes(
+    work: Work, root: Path, points: Collection[tuple[int, Side]]
+) -> Iterator[tuple[int, Side, Ending]]:
+    """Run a workload in a child that dies around these changes; yield each death while the files are as it left them.
+
+    Nobody dies after a change that failed. The files are removed at the end.
+    """
+    _prepare_to_fork()
+    go_reader, go_writer = os.pipe()
+    watch = Dying(points)
+
+    def act(report: Callable[[str], None]) -> None:
+        os.close(go_writer)
+        watch.wait = lambda: _expect_go(go_reader)
+        perform(work, root, watch, report, lambda: None)
+
+    child = Child(act)
+    os.close(go_reader)
+    promise = ""
+    left = set(points)
+    try:
+        while line := child.line():
+            kind, _, rest = line.partition(" ")
+            if kind == "promise":
+                promise = rest
+            elif kind == "died":
+                side, number, exit_code = re.fullmatch(r"(before|after) (\d+), (-?\d+)", rest).groups()
+                yield int(number), side, Ending(int(exit_code), promise=promise)
+                left.remove((int(number), side))
+                os.write(go_writer, b".")
+            else:
+                assert line in ("done", "warned"), line
+        assert all(side == "after" for _, side in left), f"nobody died at {sorted(left)}"
+    finally:
+        os.close(go_writer)
+        child.wait()
+        shutil.rmtree(root)
+
+
+def _expect_go(reader: int) -> None:
+    if not os.read(reader, 1):
+        os._exit(0)  # nobody wants to see the rest
 
 
 def count_changes(work: Work, root: Path) -> int:
     """Return the number of changes of a workload."""
-    watch = Dying(at=0, is_before=True)
-    counted = 0
+    watch = Dying()
 
     def count(report: Callable[[str], None]) -> None:
         def tell_count(line: str) -> None:
@@ -217,9 +282,8 @@ def count_changes(work: Work, root: Path) -> int:
     lines = child.rest()
     assert child.wait() == 0, lines[-1:]
     assert lines[-1].isdigit(), lines[-1]
-    counted = int(lines[-1])
     shutil.rmtree(root)
-    return counted
+    return int(lines[-1])
 
 
 # From outside, by strace.
@@ -244,8 +308,7 @@ def trace_child(
 ) -> Traced:
     """Run `act(report, go)` in a child that strace attaches to when it calls `go`, after its first report."""
     assert STRACE is not None
-    gc.collect()
-    gc.freeze()
+    _prepare_to_fork()
     go_reader, go_writer = os.pipe()
     child = Child(lambda report: act(report, lambda: _wait_for(go_reader, go_writer)))
     first = child.line()

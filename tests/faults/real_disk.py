@@ -60,7 +60,7 @@ class RealDisk:
 
     def __init__(self, disk: Disk | None = None, *, root: Path, watch: Watch) -> None:
         self.root = str(root)
-        self.watch = watch
+        self._watch = watch
         self.on_boundary: Callable[[Any], None] | None = None
         self.pending: list[Rename] = []
         """The last change, if it was a renaming."""
@@ -72,7 +72,7 @@ class RealDisk:
 
     def __deepcopy__(self, memo: object) -> RealDisk:
         """Treat the process as dead in the middle of a call: only the files on disk remain."""
-        twin = RealDisk(root=Path(self.root), watch=self.watch)
+        twin = RealDisk(root=Path(self.root), watch=self._watch)
         twin._process = self._process
         self._is_dead = True
         return twin
@@ -188,9 +188,9 @@ class RealDisk:
     def _change(self, act: Callable[[], T], renaming: Rename | None = None) -> T:
         if self._is_dead:
             raise PowerLoss
-        self.watch.before()
+        self._watch.before()
         result = act()
-        self.watch.after()
+        self._watch.after()
         self.pending = [renaming] if renaming is not None else []
         if self.on_boundary is not None:
             self.on_boundary(self)

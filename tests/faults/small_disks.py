@@ -62,6 +62,18 @@ def ext4(where: Path, *, megabytes: int) -> Iterator[Path]:
         image.unlink()
 
 
+@contextlib.contextmanager
+def overlay(where: Path, *, lower: Path) -> Iterator[Path]:
+    """Mount a directory as the lower layer of an overlay. Its upper layer is empty and in memory."""
+    with tmpfs(where.with_name(f"{where.name}.layers"), size="64m") as layers:
+        upper, work = layers / "upper", layers / "work"
+        upper.mkdir()
+        work.mkdir()
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        with _mounted(["-t", "overlay", "-o", options, "overlay"], where):
+            yield where
+
+
 def abort(where: Path) -> None:
     """Make an ext4 read-only, as it does itself when it finds damage.
 

@@ -18,7 +18,7 @@ from crash.store_recorder import ROOT, StoreRecorder, look_at_groups, open_store
 from faults.damage import Harm, Verdict, changes, difference
 from log.workbench import FakeClock
 from seeklog import names
-from seeklog.store import Store
+from seeklog.store import Store, transactions_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -83,7 +83,7 @@ class StoreVictim:
         return StoreAnswers(
             topics=dict(_topics_of(opened)),
             groups=look_at_groups(opened),
-            versions={APP: opened.transactions.last_version(APP)} if self.root == ROOT else {},
+            versions={APP: transactions_of(opened).last_version(APP)} if self.root == ROOT else {},
             producers=producers,
         )
 

@@ -17,6 +17,10 @@ from faults.children import (
     run_under_strace,
     survivors_violation,
 )
+from faults.dying import count_changes, kill_around_changes
+from faults.real_disk import RealDisk, Watch, take_disk
+from faults.works import WORKS
+from seeklog.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,3 +102,27 @@ def kill_at_system_call(path: Path, flush: str, call: str, number: int) -> bool:
     assert exit_code != 0 or acknowledged == COUNT, lines
     assert not survivors_violation(path, flush, acknowledged=acknowledged)
     return exit_code != 0
+
+
+def test_real_disk_has_each_method_of_files(tmp_path: Path) -> None:
+    """Goal: no attribute of a recorder's disk hides a method that the engine calls."""
+    disk = RealDisk(root=tmp_path, watch=Watch())
+
+    assert [name for name in vars(Files) if name[0] != "_" and not callable(getattr(disk, name))] == []
+
+
+def test_workload_dies_before_each_of_its_changes(tmp_path: Path) -> None:
+    """Goal: the process goes on after a death, so that one run has all of them."""
+    work = WORKS["append, flush=batch"]
+    changes = count_changes(work, tmp_path / "work")
+    points = [(number, "before") for number in range(1, changes + 1)]
+    died = []
+    sizes = []
+    for number, side, ending in kill_around_changes(work, tmp_path / "work", points):
+        died.append((number, side))
+        sizes.append(sum(map(len, take_disk(tmp_path / "work").files.values())))
+        assert ending.is_killed
+        assert ending.promise
+
+    assert died == points
+    assert sizes[0] < sizes[-1]
