@@ -1,4 +1,4 @@
-"""Write the pages that are generated from the code: docs/cli.md and docs/configuration.md.
+"""Write the pages that are generated from the code: docs/cli.md, docs/configuration.md and docs/metrics.md.
 
 `python docs/reference.py` writes them. docs/check.py fails when they do not match the code.
 """
@@ -9,8 +9,9 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import click
 from seeklog.cli.catalogue import GROUPS, Entry
 from seeklog.cli.exits import Exit
 from seeklog.config import LogConfig
+from seeklog.metrics import BOUNDS_S, OF_GROUP, OF_PARTITION, OF_TOPIC, TOTALS, Section
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- generated from the code by docs/reference.py: edit the code, not this page -->"
@@ -28,6 +30,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Yield each page with its text."""
     yield DOCS / "cli.md", "\n".join(_command_line())
     yield DOCS / "configuration.md", "\n".join(_configuration())
+    yield DOCS / "metrics.md", "\n".join(_metrics())
 
 
 # ---------------------------------------------------------------- the command line
@@ -59,7 +62,7 @@ A POINT is a position in a log.
 | `@2026-01-02T03:04+01:00` | the same, with an explicit time zone |
 | `@-15m`, `@-2h`, `@-7d` | 15 minutes, 2 hours, 7 days ago |
 | `@today`, `@yesterday`, `@now` | midnight of that day, or the current time |
-| `@1700000000000` | milliseconds since 1970 |
+| `@1700000000000` | milliseconds since 1970; seconds, microseconds and nanoseconds of these years are refused |
 
 ## Exit codes
 
@@ -84,7 +87,7 @@ _EXITS = {
     Exit.DAMAGE: "damage found",
     Exit.NOT_FOUND: "no such store, topic, group, key or offset",
     Exit.LOCKED: "the log or the group is in use by another process",
-    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C; a long command prints how far it got, and how to continue",
     Exit.PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }
 
@@ -93,7 +96,9 @@ def _verb(entry: Entry) -> Iterator[str]:
     command: click.Command = getattr(import_module(entry.module), entry.name)
     context = click.Context(command, info_name=f"seeklog {entry.name}")
     yield from (f"### {entry.name}", "", "```text", f"$ {entry.example}", "```", "")
-    yield from (inspect.cleandoc(command.help or "").replace("\b\n", ""), "")
+    # Click does not wrap a paragraph that begins with a backspace.
+    help_text = re.sub(r"\x08\n((?:.+\n)*.+)", r"```text\n\1\n```", inspect.cleandoc(command.help or ""))
+    yield from (help_text, "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -167,6 +172,127 @@ def _field_docs() -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
             docs[field.target.id] = str(ast.literal_eval(below.value))
     return docs
+
+
+# ---------------------------------------------------------------- the metrics
+
+
+METRICS = f"""\
+# Metrics
+
+{MADE}
+
+`store.metrics()` returns a plain dict of what the store has counted since this process opened it: appends, syncs,
+deletions, compactions, open files, producers, consumers, commits. `json.dumps` takes it. It is read from memory,
+so it never waits for a disk, and its size does not depend on the number of topics.
+
+```python
+import json
+
+import seeklog
+
+store = seeklog.open("data", config={{"flush": "batch"}})
+store.create_topic("orders", partitions=2)
+with store.producer() as producer:
+    for number in range(1000):
+        producer.send("orders", b"%d" % number, key=b"%d" % (number % 7))
+
+metrics = store.metrics()
+assert metrics["log"]["records_in"] == metrics["producer"]["records_sent"] == 1000
+assert metrics["log"]["flush_seconds"]["p99"] < 60
+json.dumps(metrics)
+```
+
+A **counter** only grows; compute rates from the difference of two calls. A **gauge** is the value at the call. A
+**histogram** is a dict:
+
+| key | is |
+|---|---|
+| `count`, `sum`, `max` | how often it happened, the seconds of all together, and of the longest |
+| `p50`, `p99` | the median and the 99th percentile: upper bounds, at most twice the exact value |
+| `buckets` | `[bound, count]` of each bucket that is not empty: durations below `bound`, and not below half of it |
+
+The first bucket ends at 10 µs, the last at {BOUNDS_S[-1]:.0f} s; the bucket of longer durations has the bound `None`.
+
+## Details
+
+```python
+detailed = store.metrics(by_topic=True, by_partition=True, by_group=True)
+assert detailed["by_topic"]["orders"]["log"]["records_in"] == 1000
+offsets = [detailed["by_partition"][f"orders-{{number}}"]["offsets"] for number in range(2)]
+assert sum(each["log_end_offset"] for each in offsets) == 1000
+assert detailed["by_group"] == {{}}
+```
+
+- `by_topic=True` and `by_partition=True` add the sections `log`, `retention` and `compaction` of each topic or
+  partition that this process has opened for writing. Partitions that are open for writing at the moment also have a
+  section `offsets`. They are read from memory, too.
+- `by_group=True` adds the lag of every group, from its committed offsets. It reads the end of each of these
+  partitions, as `store.lag` does.
+
+A topic that is deleted stays in the totals, so that they never fall, and one that is recreated continues its numbers.
+A log closed to make room for another one keeps its numbers. What other processes append is not counted here: ask
+them. After a fork, the child counts from zero.
+
+`Log.metrics()` of a single log returns the sections `log`, `retention` and `compaction`; `producer.metrics()` and
+`consumer.metrics()` return the section of that client alone.
+
+## Prometheus
+
+`prometheus_text` renders what any of these methods of a store or a log return. A web application can return it from
+its own route `/metrics`; a program without one can write it where the node exporter's textfile collector looks:
+
+```python
+from pathlib import Path
+
+from seeklog.metrics import prometheus_text
+
+text = prometheus_text(store.metrics(by_topic=True))
+assert "seeklog_log_records_in_total 1000\\n" in text
+assert 'seeklog_topic_log_records_in_total{{topic="orders"}} 1000\\n' in text
+Path("seeklog.prom.new").write_text(text)
+Path("seeklog.prom.new").rename("seeklog.prom")
+store.close()
+```
+
+Totals have names such as `seeklog_log_flush_seconds`, counters end with `_total`. Details have names of their own,
+`seeklog_topic_…`, `seeklog_partition_…` and `seeklog_group_…`, with the labels `topic`, `partition` and `group`: a
+sum over a label is not mixed with the total.
+
+## Cost
+
+An append is not counted at all. The state of a segment counts its batches, records and bytes in any case, for the
+indexes and the seal, and the log only remembers where it began to count. Durations are measured for a sync, a batch
+of a producer, a commit or a compaction, not for a record. `python -m bench --only metrics` measures what remains.
+
+## Keys
+"""
+
+_METRICS_OF = (
+    ("Totals", TOTALS, "`store.metrics()` has all of them."),
+    (
+        "Of a topic or a partition",
+        {name: section for name, section in OF_PARTITION.items() if name not in OF_TOPIC},
+        "Beside `log`, `retention` and `compaction`, a partition that is open for writing has:",
+    ),
+    ("Of a group", OF_GROUP, "Each group of `by_group` has:"),
+)
+
+
+def _metrics() -> Iterator[str]:
+    yield METRICS
+    for heading, sections, words in _METRICS_OF:
+        yield from (f"### {heading}", "", words, "")
+        yield from _keys(sections)
+
+
+def _keys(sections: Mapping[str, type[Section]]) -> Iterator[str]:
+    yield from ("| key | kind | meaning | in Kafka |", "|---|---|---|---|")
+    for name, section in sections.items():
+        for key, definition in section.definitions.items():
+            kafka = f"`{definition.kafka}`" if definition.kafka else ""
+            yield f"| `{name}.{key}` | {definition.kind} | {_cell(definition.meaning)} | {kafka} |"
+    yield ""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""The checks of numbers that callers pass.
+"""The checks of numbers and booleans that callers pass.
 
-A number is checked where it enters, before anything is read, written or started. The error names the argument, the
-range and the value. NaN lies in no range, and infinity in none of these: where no limit makes sense, the argument
+An argument is checked where it enters, before anything is read, written or started. The error names the argument, what
+it may be, and the value. NaN lies in no range, and infinity in none of these: where no limit makes sense, the argument
 takes None.
 """
 
@@ -42,6 +42,13 @@ def check_number(name: str, value: object, *, minimum: float = 0, maximum: float
     if not isinstance(value, int | float) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise UsageError(f"{name} must be a number {_range(minimum, maximum)}, not {shown(value)}{advice}")
     return value
+
+
+def check_flags(**flags: object) -> None:
+    """Raise `UsageError` unless each argument is True or False: the text "false" would count as true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} must be True or False, not {shown(value)}")
 
 
 def _whole(value: object) -> int | None:

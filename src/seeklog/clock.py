@@ -12,6 +12,16 @@ from seeklog.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
+_INT64_MAX: Final = 2**63 - 1
+_TEN_YEARS_S: Final = 10 * 365 * 86_400
+_S_PER_YEAR: Final = 31_556_952
+# What callers take for milliseconds: a unit, how many of it are a second, and the cure.
+_OTHER_UNITS: Final = (
+    ("seconds", 1, "Multiply it by 1000"),
+    ("microseconds", 1_000_000, "Divide it by 1000"),
+    ("nanoseconds", 1_000_000_000, "Divide it by 1000000"),
+)
+
 # The longest wait that the threads of this platform accept: 292 years on Linux. A longer one raises `OverflowError` in
 # the thread that waits.
 MAX_WAIT_S: Final = int(threading.TIMEOUT_MAX)
@@ -35,12 +45,15 @@ class Clock(Protocol):
         ...
 
 
-def as_milliseconds(moment: int | datetime) -> int:
+def as_milliseconds(moment: int | datetime, *, clock: Clock) -> int:
     """Return a moment in milliseconds since 1970, rounded up: the first millisecond at or after it.
 
-    Raises `UsageError` for a datetime without a time zone, and for other types.
+    Raises `UsageError` for an int in another unit, for a datetime without a time zone, and for other types.
     """
     if isinstance(moment, int) and not isinstance(moment, bool):
+        mistake = UnitCheck(clock.now_ms()).mistake(moment)
+        if mistake is not None:
+            raise UsageError(f"the time {moment} {mistake}, or pass a datetime with a time zone")
         return moment
     from datetime import UTC, datetime, timedelta  # on use: the import takes a millisecond
 
@@ -54,6 +67,43 @@ def as_milliseconds(moment: int | datetime) -> int:
             f"{moment} has no time zone: pass datetime(…, tzinfo=UTC), or for local time datetime(…).astimezone()"
         )
     return -((datetime(1970, 1, 1, tzinfo=UTC) - moment) // timedelta(milliseconds=1))
+
+
+class UnitCheck:
+    """Recognizes a time in seconds, microseconds or nanoseconds that was passed as milliseconds.
+
+    That is a number which in such a unit lies within ten years of now. As milliseconds it would lie in January 1970, or
+    tens of thousands of years ahead.
+    """
+
+    __slots__ = ("_first_s", "_last_s", "first_ms", "last_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        now_s = now_ms // 1000
+        self._first_s, self._last_s = now_s - _TEN_YEARS_S, now_s + _TEN_YEARS_S
+        self.first_ms, self.last_ms = self._last_s + 1, min(self._first_s * 1_000_000 - 1, _INT64_MAX)
+        """No number from the first to the last of these is mistaken."""
+        if self._first_s <= 0:
+            # A clock that was never set: seconds and milliseconds look alike.
+            self._first_s, self._last_s = 0, -1
+            self.first_ms, self.last_ms = 0, _INT64_MAX
+
+    def mistake(self, number: int) -> str | None:
+        """Return what a mistaken number is in both units, and what to do; None for any other."""
+        for unit, per_second, cure in _OTHER_UNITS:
+            if self._first_s * per_second <= number <= self._last_s * per_second:
+                as_given, as_meant = _moment(number // 1000), _moment(number // per_second)
+                return f"is {as_given} in milliseconds, but {as_meant} in {unit}. {cure}"
+        return None
+
+
+def _moment(seconds: int) -> str:
+    from datetime import UTC, datetime  # on use: the import takes a millisecond
+
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):  # after the year 9999
+        return f"the year {1970 + seconds // _S_PER_YEAR}"
 
 
 class SystemClock:

@@ -7,6 +7,8 @@
     │   ├── MissingExtra            install the extra that the message names
     │   └── RecordTooLarge          split the record, or raise max.message.bytes
     ├── InvalidRecord               reject the record and continue
+    │   └── SerializationError      send a value that the serializer takes
+    ├── DeserializationError        skip the record, or keep it as a dead letter
     ├── TopicNotFound               create the topic
     ├── TopicExists                 use the existing topic
     ├── GroupNotFound               treat the group as new
@@ -38,6 +40,7 @@ A message states what is wrong, where, and what to do next. An `OSError` appears
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 class SeeklogError(Exception):
@@ -52,6 +55,11 @@ def _rebuilt(kind: type[SeeklogError], args: tuple[object, ...]) -> SeeklogError
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+def counted(number: int, thing: str, things: str = "") -> str:
+    """Return `1 batch` or `2,000 batches`, for messages."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
 class UsageError(SeeklogError, ValueError):
@@ -76,6 +84,33 @@ class RecordTooLarge(UsageError):
 
 class InvalidRecord(SeeklogError, ValueError):
     """The log refuses a record: wrong type, no key, or a timestamp out of bounds. Nothing was written."""
+
+
+class SerializationError(InvalidRecord):
+    """A serializer raised an error, which is the cause, or returned something other than bytes. Nothing was sent."""
+
+    def __init__(self, message: str, *, topic: str, field: str) -> None:
+        self.topic = topic
+        self.field = field
+        super().__init__(message)
+
+
+class DeserializationError(SeeklogError):
+    """A deserializer raised an error, which is the cause. The consumer stays at the record until it is skipped.
+
+    `record` is the record with its bytes, and `field` is "key" or "value". `deserializer` is the name of the callable.
+    """
+
+    def __init__(
+        self, message: str, *, topic: str, partition: int, offset: int, field: str, deserializer: str, record: Any
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.field = field
+        self.deserializer = deserializer
+        self.record = record
+        super().__init__(message)
 
 
 class ProducerFenced(SeeklogError):

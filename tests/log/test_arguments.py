@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from log.workbench import contents, open_log, values
-from seeklog import Log
-from seeklog.clock import as_milliseconds
+from log.workbench import START_MS, contents, open_log, values
+from seeklog import Log, Record
+from seeklog.clock import SystemClock, as_milliseconds
 from seeklog.errors import UsageError
+from seeklog.record.batch import encode_batch
 
 NOT_INTS = [1.5, math.nan, math.inf, "1", True, None]
 MORNING = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -135,9 +136,30 @@ def test_time_of_another_type_is_refused(log: Log, wrong: Any) -> None:
         log.offset_at_time(wrong)
 
 
+@pytest.mark.parametrize(
+    ("unit", "per_second", "cure"), [("seconds", 1, 1000), ("microseconds", 10**6, 1000), ("nanoseconds", 10**9, 10**6)]
+)
+def test_time_in_another_unit_is_refused(log: Log, unit: str, per_second: int, cure: int) -> None:
+    given = START_MS // 1000 * per_second
+    verb = "Multiply" if unit == "seconds" else "Divide"
+    with pytest.raises(UsageError) as caught:
+        log.offset_at_time(given)
+    assert str(caught.value).startswith(f"the time {given} is ")
+    assert str(caught.value).endswith(
+        f"in milliseconds, but 2023-11-14T22:13:20Z in {unit}. {verb} it by {cure}, or pass a datetime with a time zone"
+    )
+
+
+def test_datetime_is_never_taken_for_another_unit(tmp_path: Path) -> None:
+    """As milliseconds, this one looks like seconds."""
+    with open_log(tmp_path) as log:
+        log.append_batches(encode_batch([Record(b"v", timestamp_ms=START_MS // 1000)]))
+        assert log.offset_at_time(datetime(1970, 1, 20, tzinfo=UTC)) == 0
+
+
 def test_milliseconds_of_a_datetime_are_exact() -> None:
     """A float would lose microseconds of far times."""
     far = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
-    assert as_milliseconds(far) == 253_402_300_799_999
-    assert as_milliseconds(datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC)) == 0
+    assert as_milliseconds(far, clock=SystemClock()) == 253_402_300_799_999
+    assert as_milliseconds(datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC), clock=SystemClock()) == 0

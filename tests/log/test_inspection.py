@@ -260,7 +260,7 @@ def test_whole_batches_after_damage_are_counted(log: Path) -> None:
 
     assert (finding.segment, finding.offset) == (0, 4)
     assert "offsets 4 to 4 cannot be read" in finding.detail
-    assert f"5 whole batches with 5 records follow, from byte {at(5)} on" in finding.detail
+    assert f"after it: 5 whole batches with 5 records, from byte {at(5)} on" in finding.detail
 
 
 def test_every_flipped_bit_of_sealed_log_is_found_in_its_batch(log: Path) -> None:
@@ -356,7 +356,7 @@ def test_batch_larger_than_read_chunk_is_found_after_damage(tmp_path: Path) -> N
     (finding,) = inspect(directory)
 
     assert (finding.kind, finding.position) == (Kind.CRC, 0)
-    assert "1 whole batches with 1 records follow" in finding.detail
+    assert "after it: 1 whole batch with 1 record, from byte" in finding.detail
 
 
 # ---------------------------------------------------------------- torn, not synced, and in use

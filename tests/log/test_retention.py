@@ -479,8 +479,8 @@ def test_deletion_is_logged_with_offsets_age_and_setting(tmp_path: Path, caplog:
     old = "their newest record is 1 day, 0:00:01 old and retention.ms=86400000 of the log"
     large = "the log had 468 bytes and retention.bytes=234 of the log"
     assert caplog.messages == [
-        f"{tmp_path}: retention deleted offsets 0 to 2 (234 bytes in 1 segments), because {old}",
-        f"{tmp_path}: retention deleted offsets 3 to 5 (234 bytes in 1 segments), because {large}",
+        f"{tmp_path}: retention deleted offsets 0 to 2 (234 bytes in 1 segment), because {old}",
+        f"{tmp_path}: retention deleted offsets 3 to 5 (234 bytes in 1 segment), because {large}",
     ]
 
 

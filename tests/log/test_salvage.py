@@ -48,7 +48,9 @@ def test_batch_fits_if_it_ends_exactly_with_its_segment(segment: Segment, positi
 
     assert check_fits(claim(left), position=position, segment=segment) == left
     for more in (1, 100, 2**30):
-        with pytest.raises(CorruptBatch, match=f"claims {left + more} bytes, the segment ends after {left}") as caught:
+        with pytest.raises(
+            CorruptBatch, match=f"claims {left + more:,} bytes, the segment ends after {left}"
+        ) as caught:
             check_fits(claim(left + more), position=position, segment=segment)
         assert caught.value.position == position
     with pytest.raises(CorruptBatch, match="11 bytes where a batch should be"):

@@ -1,4 +1,4 @@
-"""Timestamps that a log refuses: seconds taken for milliseconds, and those beyond a topic's limits."""
+"""Timestamps that a log refuses: other units taken for milliseconds, and times beyond a topic's limits."""
 
 from __future__ import annotations
 
@@ -34,26 +34,39 @@ doors = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 compressions = pytest.mark.parametrize("compression_type", ["none", "gzip"])
 
 
-# ---------------------------------------------------------------- seconds
+# ---------------------------------------------------------------- other units
+
+UNITS = {"seconds": (1, "Multiply it by 1000"), "microseconds": (10**6, "Divide it by 1000")}
+UNITS["nanoseconds"] = (10**9, "Divide it by 1000000")
 
 
 @doors
 @compressions
-@pytest.mark.parametrize("seconds", [NOW_S, NOW_S - 9 * YEAR_S, NOW_S + 9 * YEAR_S])
-def test_seconds_are_refused_where_milliseconds_belong(
-    tmp_path: Path, door: Callable[[Log, int], object], compression_type: str, seconds: int
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("years", [-10, -9, 0, 9, 10])
+def test_other_units_are_refused_where_milliseconds_belong(
+    tmp_path: Path, door: Callable[[Log, int], object], compression_type: str, years: int, unit: str
 ) -> None:
+    per_second, cure = UNITS[unit]
+    seconds = NOW_S + years * YEAR_S
     with open_log(tmp_path, compression_type=compression_type) as log:
-        with pytest.raises(InvalidRecord, match=rf"timestamp_ms {seconds}, .* in seconds\. Multiply it by 1000"):
-            door(log, seconds)
+        with pytest.raises(
+            InvalidRecord, match=rf"timestamp_ms {seconds * per_second}, .* in {unit}\. {cure}; nothing"
+        ):
+            door(log, seconds * per_second)
 
         assert log.log_end_offset == 0
         door(log, seconds * 1000)
         assert log.last().timestamp_ms == seconds * 1000
 
 
+OTHERS = [-1, 0, 5, START_MS, 2**63 - 1] + [
+    (NOW_S + years * YEAR_S) * per_second for years in (-11, 11) for per_second, _ in UNITS.values()
+]
+
+
 @doors
-@pytest.mark.parametrize("timestamp_ms", [-1, 0, 5, NOW_S - 11 * YEAR_S, NOW_S + 11 * YEAR_S, START_MS, 2**63 - 1])
+@pytest.mark.parametrize("timestamp_ms", OTHERS)
 def test_other_timestamps_of_any_age_are_accepted(
     tmp_path: Path, door: Callable[[Log, int], object], timestamp_ms: int
 ) -> None:
@@ -72,24 +85,44 @@ def test_refusal_of_seconds_names_record_and_both_readings(tmp_path: Path) -> No
     )
 
 
-def test_raw_batches_may_have_stamps_that_look_like_seconds(tmp_path: Path) -> None:
+def test_refusal_of_nanoseconds_names_a_year_that_no_calendar_has(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log, pytest.raises(InvalidRecord) as caught:
+        log.append(b"", timestamp_ms=1_700_000_000_123_456_789)
+
+    assert str(caught.value) == (
+        f"{tmp_path}: the record has timestamp_ms 1700000000123456789, which is the year 53872825 in milliseconds, but "
+        "2023-11-14T22:13:20Z in nanoseconds. Divide it by 1000000; nothing was written"
+    )
+
+
+def test_first_record_in_another_unit_is_named(tmp_path: Path) -> None:
+    stamps = (START_MS, NOW_S * 10**9, NOW_S, NOW_S * 10**6)
+    with open_log(tmp_path) as log, pytest.raises(InvalidRecord, match=f"record 1 has timestamp_ms {NOW_S}000000000,"):
+        log.append_many([Record(b"", timestamp_ms=timestamp_ms) for timestamp_ms in stamps])
+
+
+def test_raw_batches_may_have_stamps_that_look_like_other_units(tmp_path: Path) -> None:
     """They come from another log, which has these stamps already."""
     with open_log(tmp_path) as log:
-        log.append_batches(encode_batch([Record(b"v", timestamp_ms=NOW_S)]))
-        assert log.last().timestamp_ms == NOW_S
+        for timestamp_ms in (NOW_S, NOW_S * 10**6, NOW_S * 10**9):
+            log.append_batches(encode_batch([Record(b"v", timestamp_ms=timestamp_ms)]))
+            assert log.last().timestamp_ms == timestamp_ms
 
 
-def test_log_append_time_replaces_seconds(tmp_path: Path) -> None:
+@doors
+@pytest.mark.parametrize("unit", UNITS)
+def test_log_append_time_replaces_stamps_in_other_units(
+    tmp_path: Path, door: Callable[[Log, int], object], unit: str
+) -> None:
     with open_log(tmp_path, message_timestamp_type="LogAppendTime") as log:
-        log.append(b"v", timestamp_ms=NOW_S)
-        log.append_many([Record(b"v", timestamp_ms=NOW_S)])
-        assert [record.timestamp_ms for record in log.scan()] == [START_MS] * 2
+        door(log, NOW_S * UNITS[unit][0])
+        assert log.last().timestamp_ms == START_MS
 
 
 @pytest.mark.parametrize("now_ms", [0, 86_400_000, 9 * YEAR_S * 1000])
 def test_clock_that_was_never_set_refuses_no_timestamp(tmp_path: Path, now_ms: int) -> None:
     with open_log(tmp_path, clock=FakeClock(now_ms)) as log:
-        for timestamp_ms in (0, 5, now_ms // 1000, now_ms):
+        for timestamp_ms in (0, 5, now_ms // 1000, now_ms, now_ms * 1000, now_ms * 10**6):
             log.append(b"v", timestamp_ms=timestamp_ms)
             log.append_many([Record(b"v", timestamp_ms=timestamp_ms), Record(b"v")])
 

@@ -424,7 +424,7 @@ def test_filter_allocates_no_room_for_impossible_record_count(codec: int) -> Non
     """Goal: a count is only a claim, and no size in the header proves the count of compressed records."""
     raw = batch_of(sized(RECORD), codec=codec, record_count=2**31 - 1, last_delta=2**31 - 2)
 
-    with pytest.raises(CorruptBatch, match="2147483647 records cannot fit"):
+    with pytest.raises(CorruptBatch, match="2,147,483,647 records cannot fit"):
         filtered(raw, map_of(batch([b"a"])))
 
 
@@ -444,7 +444,7 @@ def test_map_names_the_fault_of_a_record(reason: str, codec: int) -> None:
         (varint(3) + bytes(7), "its key overruns the record"),
         (varint(4) + bytes(7), "its value overruns the record"),
         (varint(5) + bytes(7), "the header count is impossible"),
-        (varint(1) + bytes(5), "1 records cannot fit in 6 bytes"),
+        (varint(1) + bytes(5), "1 record cannot fit in 6 bytes"),
     ],
 )
 @pytest.mark.parametrize("codec", CODECS)

@@ -472,7 +472,7 @@ def test_header_keys_and_values_must_have_equal_counts() -> None:
         return ArrowBytes(count, offset=0, wide=False, valid=None, ends=bytes(4 * count + 4), data=b"")
 
     lists: dict[str, Any] = {"offset": 0, "wide": False, "valid": None, "ends": bytes(8), "pair_offset": 0}
-    with pytest.raises(InvalidRecord, match="1 header keys and 2 values"):
+    with pytest.raises(InvalidRecord, match="1 header key and 2 values"):
         ArrowHeaders(1, pair_valid=None, keys=some(1), values=some(2), **lists)
     with pytest.raises(InvalidRecord, match="validate the array"):
         ArrowHeaders(1, pair_valid=b"", keys=some(1), values=some(1), **lists)

@@ -14,9 +14,17 @@ from seeklog.log.headers import Census, first_timestamp_ms, prefix_size, scan_he
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
+from seeklog.log.metrics import LogMetrics
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import MAX_EPOCH, ProducerSequence
-from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_durable_snapshot, take_snapshot
+from seeklog.log.reader import (
+    LogReader,
+    Snapshot,
+    find_offset_at_time,
+    is_same_topic,
+    take_durable_snapshot,
+    take_snapshot,
+)
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into, seal_of
@@ -47,6 +55,7 @@ __all__ = [
     "FileRange",
     "Host",
     "Log",
+    "LogMetrics",
     "LogReader",
     "Maintenance",
     "OpenSegments",
@@ -68,6 +77,7 @@ __all__ = [
     "append_part",
     "decode_transaction",
     "end_transaction",
+    "find_offset_at_time",
     "first_timestamp_ms",
     "is_same_topic",
     "known_checkpoint",

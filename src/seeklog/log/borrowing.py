@@ -73,6 +73,10 @@ class WriterLock:
     def left(self) -> Note | None:
         return note_in(self._lock.left)
 
+    @property
+    def open_file_count(self) -> int:
+        return self._lock.is_held + (self._broker_lock is not None and self._broker_lock.is_held)
+
     def close(self) -> None:
         """Release the locks. Closing twice does nothing."""
         self._lock.close()

@@ -7,15 +7,17 @@ from collections.abc import Callable
 
 from seeklog.errors import DiskFull, LogClosed, LogFailed, SeeklogError
 from seeklog.files import Displaced, is_full
+from seeklog.metrics import LogSection
 
 
 class Gate:
     """Refuses every append once the log is closed, or a write or a sync failed. Any thread may call any method."""
 
-    __slots__ = ("_arrived", "_directory", "has_failed", "refusal", "waiting")
+    __slots__ = ("_arrived", "_directory", "_metrics", "has_failed", "refusal", "waiting")
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, metrics: LogSection) -> None:
         self._directory = directory
+        self._metrics = metrics
         self._arrived = threading.Condition(threading.Lock())
         self.waiting = 0
         self.refusal: SeeklogError | None = None
@@ -44,7 +46,9 @@ class Gate:
         failure.__cause__ = error
         self.refusal = failure
         self.has_failed = True
-        self.wake()
+        with self._arrived:
+            self._metrics.failures += 1
+            self._arrived.notify_all()
         return failure
 
     def refuse_change(self, subject: str, error: OSError) -> SeeklogError:

@@ -1,4 +1,4 @@
-"""Walking the batch headers of a segment and counting. Records are not read, and CRCs are not checked.
+"""Walking the batch headers of a segment: counts and the largest timestamp. Records are not read, CRCs not checked.
 
 A header contains the size of its batch, and so the position of the next one. Small batches are read in whole chunks of
 many headers; of large batches only the headers are read.
@@ -6,13 +6,19 @@ many headers; of large batches only the headers are read.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
+from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
+from seeklog.files import Handle
+from seeklog.log.index import TIME_ENTRY, used_entries
 from seeklog.log.reading import ALL_RECORDS, locate
 from seeklog.log.segment import SCAN_CHUNK, Segment, cut_short, whole_batch_size
+from seeklog.log.view import View
 from seeklog.record import batch_header, decode, record
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
@@ -51,7 +57,7 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
         except CorruptionError as error:
             raise segment.located(error) from error
         if header.size > size - position:
-            reason = f"the batch claims {header.size} bytes, the segment ends after {size - position}"
+            reason = f"the batch claims {counted(header.size, 'byte')}, the segment ends after {size - position:,}"
             raise segment.damaged(reason, position)
         if header.base_offset >= stop:
             return
@@ -131,3 +137,81 @@ def _count_inside(segment: Segment, position: int, header: BatchHeader, start: i
     except CorruptionError as error:
         raise segment.located(error) from error
     return len(out)
+
+
+# ---------------------------------------------------------------- the largest timestamp
+
+
+def max_timestamp_ms(view: View, start: int, stop: int) -> int:
+    """Return the largest timestamp of the batches with records in [start, stop), or -1.
+
+    Of most segments only the seal or the last time entry is read. The headers are walked where one of these promises
+    more than was found so far: in the segment that holds the record, and in one that still grows.
+    """
+    if start >= stop:
+        return NO_TIMESTAMP
+    segments = [segment for segment in view.segments if segment.base_offset < stop and segment.next_offset > start]
+    bounds = sorted(((_bound(segment), segment.base_offset, segment) for segment in segments), reverse=True)
+    newest = NO_TIMESTAMP
+    for bound, _, segment in bounds:
+        if bound <= newest:
+            break
+        newest = max(newest, _max_in_segment(segment, max(start, segment.base_offset), min(stop, segment.next_offset)))
+    return newest
+
+
+def _bound(segment: Segment) -> int:
+    """Return a timestamp that no batch of a segment exceeds, by its seal or, without a seal, its last time entry."""
+    known = segment.max_timestamp_ms()
+    if known is not None:
+        return known
+    if not segment.is_bounded:
+        return INT64_MAX
+    files = segment.shared.files
+    try:
+        handle = Handle(files, segment.shared.path(segment.base_offset, names.TIME_INDEX))
+        entry = files.read(handle.number, TIME_ENTRY.size, max(0, files.size(handle.number) - TIME_ENTRY.size))
+    except OSError:
+        return INT64_MAX
+    timestamp_ms: int
+    # A broker that rolls a segment indexes its largest timestamp, unless no record has one.
+    timestamp_ms, _ = TIME_ENTRY.unpack(entry) if used_entries(entry, TIME_ENTRY) else (INT64_MAX, 0)
+    return timestamp_ms
+
+
+def _max_in_segment(segment: Segment, start: int, stop: int) -> int:
+    """Return the largest timestamp of the batches in [start, stop) of one segment, or -1.
+
+    The last entry of the time index names the batch with the largest timestamp among those up to the last entry of the
+    offset index, so only the others are walked. If that batch holds no records, or the entry is wrong, the walk goes
+    back from entry to entry.
+    """
+    offsets, times = segment.indexes
+    number = offsets.floor(stop - 1)
+    covered = end = max(start, offsets[number].offset if number >= 0 else start)
+    newest = _max_of_headers(segment, covered, stop)
+    last = bisect_right(times, covered, key=attrgetter("offset"))
+    first = bisect_left(times, start, key=attrgetter("offset"))
+    if first < last:
+        promised = times[last - 1]
+        newest = max(newest, _max_of_headers(segment, promised.offset, promised.offset + 1))
+        if promised.timestamp_ms <= newest:
+            return newest
+    for number in range(last - 1, first - 1, -1):
+        entry = times[number]
+        newest = max(newest, _max_of_headers(segment, entry.offset, end))
+        end = entry.offset
+        if entry.timestamp_ms <= newest:
+            return newest
+    return max(newest, _max_of_headers(segment, start, end))
+
+
+def _max_of_headers(segment: Segment, start: int, stop: int) -> int:
+    return max(
+        (
+            header.max_timestamp_ms
+            for _, header in scan_headers(segment, start, stop)
+            if header.record_count and not header.attributes & CONTROL
+        ),
+        default=NO_TIMESTAMP,
+    )

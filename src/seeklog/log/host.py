@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from seeklog.log.background import Maintenance
+from seeklog.log.metrics import LogMetrics
 from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.metrics import FilesSection
 from seeklog.names import TopicPartition
 
 
@@ -24,6 +26,14 @@ class OpenSegment(Protocol):
 
     @property
     def index_bytes(self) -> int: ...
+
+    @property
+    def has_file(self) -> bool: ...
+
+    @property
+    def has_map(self) -> bool:
+        """Whether its key index is mapped."""
+        ...
 
     def release(self) -> None:
         """Close its files and drop its indexes, until they are needed again."""
@@ -56,6 +66,15 @@ class OpenSegments:
                 index_bytes -= first.index_bytes
                 del self._open[weakref.ref(first)]
                 first.release()
+
+    def count(self, files: FilesSection) -> None:
+        """Add the open segments and their files to a section."""
+        with self._lock:
+            held = self._held()
+        maps = sum(segment.has_map for segment in held)
+        files.open_segments += len(held)
+        files.mapped_files += maps
+        files.open_files += maps + sum(segment.has_file for segment in held)
 
     def logs(self) -> set[object]:
         """Return what the open segments of each log share."""
@@ -93,6 +112,8 @@ class Host:
     """Returns who sets a setting of the partition, for messages: its topic, or the store's default."""
     cleaned: int = 0
     """The offset up to which a checkpoint in the root says that the partition was compacted: only a hint."""
+    metrics: LogMetrics | None = None
+    """Where the writers of the partition count, from one opening of the log to the next."""
     is_unopened: Callable[[], bool] = lambda: False
     """Returns whether no writer has opened the partition. Then its files may be missing, and it has no records."""
     maintenance: Maintenance | None = None

@@ -237,6 +237,9 @@ class Observer:
     def _check_same_topic(self) -> None:
         """Raise `TopicNotFound` if the topic was recreated, with other records."""
         if not self.is_same_topic():
+            if self.has_topic is not None:
+                # Its store must read the catalog again, or it would return the same reader again.
+                self.has_topic()
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
             raise TopicNotFound(f"topic {topic!r} was deleted and recreated; open it again")
 

@@ -34,6 +34,7 @@ from seeklog.log.host import Host
 from seeklog.log.keys.index import key_index_name
 from seeklog.log.keys.lookup import KeyLookup
 from seeklog.log.known_producers import KnownProducers
+from seeklog.log.metrics import LogMetrics
 from seeklog.log.producers import ProducerSequence, producer_batches
 from seeklog.log.promises import Promises
 from seeklog.log.recovery import mend, survey
@@ -77,6 +78,7 @@ class Partition:
         "log_end_offset",
         "log_start_offset",
         "makes_key_indexes",
+        "metrics",
         "owner_of",
         "producers",
         "promises",
@@ -106,7 +108,8 @@ class Partition:
         self.clock = clock
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
-        self.gate = Gate(directory)
+        self.metrics = metrics = (host.metrics if host is not None else None) or LogMetrics()
+        self.gate = Gate(directory, metrics.log)
         self.encoder = Encoder(directory, config, clock, topic=host.source.topic if host is not None else None)
         self._now_ms = clock.now_ms
         self._syncs_each = config.flush == "batch"
@@ -162,6 +165,7 @@ class Partition:
     def _open(self, host: Host | None, inherited: Checkpoint | None) -> list[str]:
         """Recover and load the log. Return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
+        began = self.clock.monotonic()
         self.shared = shared = Shared(files, directory, config, writable=True, host=host)
         myself = weakref.ref(self)
         shared.renew = lambda: _settled_view(myself())
@@ -224,6 +228,12 @@ class Partition:
         # certain indexes, so the first append invalidates it.
         # The watermark may be lower than the one on disk if a crash lost records.
         self.publisher.publish(self.high_watermark, durable=config.high_watermark == "manual")
+        metrics = self.metrics
+        metrics.follow(mended.active.state)
+        metrics.log.opens += 1
+        if mended.report.scanned_bytes or mended.report.cut_bytes:
+            metrics.log.recovery_seconds.observe(self.clock.monotonic() - began)
+            metrics.log.cut_bytes += mended.report.cut_bytes
         return listing
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
@@ -286,9 +296,11 @@ class Partition:
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
         if saved is None or saved.structure != own.structure:
             return False
+        self.metrics.follow(None)
         appended = active.read_appended(note.size) if note.base_offset == active.base_offset else None
         if appended is None:
             return False
+        self.metrics.follow(active.state)
         if batch_header.has_producers(appended, len(appended)):
             self.producers.note(producer_batches(appended))
         self.promises.saved = saved
@@ -342,6 +354,7 @@ class Partition:
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
 
     def _release(self) -> None:
+        self.metrics.follow(None)
         self.keys.clear()
         self.unsealed.close_files()
         self.publisher.close()
@@ -360,6 +373,10 @@ class Partition:
         if self._background is not None:
             self._background.maintenance.abandon()
         self._background = None
+
+    @property
+    def open_file_count(self) -> int:
+        return self._writer_lock.open_file_count + self.publisher.is_open + self.unsealed.open_file_count
 
     @property
     def is_over(self) -> bool:
@@ -547,6 +564,7 @@ class Partition:
 
     def _write_failed(self, error: OSError) -> SeeklogError:
         if is_full(error) and self._is_trimmed():
+            self.metrics.log.full_disk_errors += 1
             return DiskFull(f"{self.directory}: the disk is full; nothing was written, append again when there is room")
         return self.gate.fail("a write", error)
 
@@ -567,9 +585,12 @@ class Partition:
             self.view = self.unsealed.roll(self.view, end)
         except OSError as error:
             if is_full(error):
+                self.metrics.log.full_disk_errors += 1
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
             raise self.gate.fail("starting a segment", error, outcome="nothing was written; ") from error
         self.producers.rolled(end)
+        self.metrics.follow(self.unsealed.active.state)
+        self.metrics.log.rolls += 1
         logger.debug("%s: rolled at offset %d", self.directory, end)
         if self._background is not None:
             self._background.rolled()
@@ -639,8 +660,10 @@ class Partition:
             try:
                 # Records are promised only in the log that others find at this path.
                 self.files.check()
+                began = self.clock.monotonic()
                 for segment in (*rolled, active):
                     segment.sync()
+                self.metrics.log.flush_seconds.observe(self.clock.monotonic() - began)
                 if snapshots:
                     self.producers.write(snapshots)
                 sealed = unsealed.seal(rolled, now_ms=self.clock.now_ms()) if rolled else []

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence, ProducerFenced, UsageError
+from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence, ProducerFenced, UsageError, counted
 from seeklog.record.batch import BatchHeader, read_header
 from seeklog.record.control import EndMarker, decode_end_marker
 
@@ -356,8 +356,9 @@ def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
 def _mixed(batches: Sequence[ProducerBatch], repeated: Sequence[WrittenBatch]) -> DuplicateSequence:
     header = batches[0].header
     return DuplicateSequence(
-        f"{len(repeated)} of {len(batches)} batches of one append are already in the log, the last at offset "
-        f"{repeated[-1].last_offset}, but not as one run; append the batches one by one; nothing was written",
+        f"{len(repeated)} of {counted(len(batches), 'batch', 'batches')} of one append are already in the log, the "
+        f"last at offset {repeated[-1].last_offset}, but not as one run; append the batches one by one; nothing was "
+        "written",
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
         sequence=header.base_sequence,

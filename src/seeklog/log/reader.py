@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from seeklog.arguments import check_offset, check_whole_number
+from seeklog.arguments import check_flags, check_offset, check_whole_number
 from seeklog.clock import Clock, SystemClock, as_milliseconds, timeout_ms_in_s
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import (
@@ -36,6 +36,7 @@ from seeklog.log.clean.compaction import Cleanable
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
 from seeklog.log.directory import directory_of, opening
+from seeklog.log.headers import max_timestamp_ms
 from seeklog.log.host import Host
 from seeklog.log.observer import Observer
 from seeklog.log.partition import Partition
@@ -135,6 +136,11 @@ class LogReader:
         An append changes the directory before it raises the watermark. Who sees the change must not miss the record.
         """
         return self._source.settled_watermark()
+
+    @property
+    def known_watermark(self) -> int:
+        """The high watermark that was read last, without another look at the disk. For a writer it is current."""
+        return self._source.high_watermark
 
     @property
     def log_end_offset(self) -> int:
@@ -379,6 +385,7 @@ class LogReader:
         )
 
     def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
+        check_flags(uncommitted=uncommitted)
         stop = self._checked_stop(offset)
         return self._source.log_end_offset if uncommitted else stop
 
@@ -427,7 +434,10 @@ class LogReader:
         The time is milliseconds since 1970, or a datetime with a time zone.
         """
         self._check_open()
-        timestamp_ms = as_milliseconds(timestamp_ms)
+        return self._offset_at_time(as_milliseconds(timestamp_ms, clock=self._source.clock))
+
+    def _offset_at_time(self, timestamp_ms: int) -> int | None:
+        self._check_open()
         while True:
             partition = self._fresh()
             start, stop = partition.log_start_offset, partition.high_watermark
@@ -440,6 +450,23 @@ class LogReader:
                 # The caller did not ask for an offset, so a raised start is not an error: begin there.
                 if not self._was_start_raised(start):
                     raise
+
+    def max_timestamp_ms(self) -> int | None:
+        """Return the largest timestamp of the visible records, or None if no record has one.
+
+        Records are not read: the seals and time indexes of the segments contain it.
+        """
+        self._check_open()
+        while True:
+            partition = self._fresh()
+            start, stop = partition.log_start_offset, partition.high_watermark
+            try:
+                found = self._in_view(partition.view, start, partial(max_timestamp_ms, start=start, stop=stop))
+            except OffsetOutOfRange:
+                if not self._was_start_raised(start):
+                    raise
+            else:
+                return found if found >= 0 else None
 
     def _was_start_raised(self, start: int) -> bool:
         """Return whether the log starts after `start` because of a delete, not a loss."""
@@ -569,6 +596,11 @@ class Snapshot:
     def clean_offset(self) -> int | None:
         """The offset up to which the log was compacted by its seals, exclusive; None if it was not."""
         return compaction.clean_offset_of(self.view)
+
+
+def find_offset_at_time(log: LogReader, timestamp_ms: int) -> int | None:
+    """Return the same as `offset_at_time`, for a time that is known to be in milliseconds."""
+    return log._offset_at_time(timestamp_ms)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

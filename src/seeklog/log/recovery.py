@@ -19,7 +19,7 @@ from itertools import count, pairwise
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
+from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic, counted
 from seeklog.files import FileStatus, Handle, read_if_exists, remove_if_exists, replace_file
 from seeklog.log.active import ActiveSegment
 from seeklog.log.clean import swap
@@ -328,7 +328,7 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
         return False
     lost = ""
     if segment.size < seal.size:
-        lost = f"the file has {segment.size} bytes, its seal says {seal.size}"
+        lost = f"the file has {counted(segment.size, 'byte')}, its seal says {seal.size:,}"
     elif seal.contiguous and seal.next_offset != segment.next_offset:
         lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing after this segment"
     if lost:
@@ -421,13 +421,13 @@ def mend(
     sealed.sort(key=lambda segment: segment.base_offset)
     if report.cut_bytes:
         logger.warning(
-            "%s: recovery cut %d bytes (%s) and kept them in %s; they contain %d whole batches with %d records",
+            "%s: recovery cut %s (%s) and kept them in %s: %s with %s",
             directory,
-            report.cut_bytes,
+            counted(report.cut_bytes, "byte"),
             report.cut_reason,
             ", ".join(report.torn_files),
-            report.cut_batches,
-            report.cut_records,
+            counted(report.cut_batches, "whole batch", "whole batches"),
+            counted(report.cut_records, "record"),
         )
     return Mended(sealed, active, epochs, report)
 

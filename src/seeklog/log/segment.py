@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, counted
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
@@ -201,6 +201,14 @@ class Segment:
     def index_bytes(self) -> int:
         indexes = self.loaded.indexes
         return 0 if indexes is None else len(indexes.offsets.table) + len(indexes.times.table)
+
+    @property
+    def has_file(self) -> bool:
+        return self.loaded.handle is not None
+
+    @property
+    def has_map(self) -> bool:
+        return self.loaded.keys is not None
 
     @property
     def size(self) -> int:
@@ -621,7 +629,7 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
 def cut_short(segment: Segment, size: int) -> LostRecords:
     """Return the error for a file with only `size` bytes, fewer than its segment."""
     return LostRecords(
-        f"the file ends after {size} bytes, the segment holds {segment.size}",
+        f"the file ends after {counted(size, 'byte')}, the segment holds {segment.size:,}",
         path=segment.path,
         position=size,
         advice=ADVICE,
@@ -642,7 +650,7 @@ def check_fits(data: bytes, *, position: int, segment: Segment) -> int:
         claimed = whole_batch_size(data)
         if position + claimed <= segment.size:
             return claimed
-        reason = f"the batch claims {claimed} bytes, the segment ends after {segment.size - position}"
+        reason = f"the batch claims {counted(claimed, 'byte')}, the segment ends after {segment.size - position:,}"
     else:
-        reason = f"{len(data)} bytes where a batch should be"
+        reason = f"{counted(len(data), 'byte')} where a batch should be"
     raise CorruptBatch(reason, path=segment.path, position=position)

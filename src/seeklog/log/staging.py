@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seeklog import names
-from seeklog.errors import CorruptBatch
+from seeklog.errors import CorruptBatch, counted
 from seeklog.files import Files, Handle, remove_if_exists, translated
 from seeklog.record.crc import crc32c
 
@@ -106,7 +106,9 @@ def read_staged(files: Files, directory: str, staged: StagedFile) -> Iterator[by
         raise CorruptBatch("the staged file is gone", path=path, advice=ADVICE) from None
     size = files.size(handle.number)
     if size != staged.size:
-        raise CorruptBatch(f"the staged file has {size} bytes, {staged.size} were staged", path=path, advice=ADVICE)
+        raise CorruptBatch(
+            f"the staged file has {counted(size, 'byte')}, {staged.size:,} were staged", path=path, advice=ADVICE
+        )
     start = 0
     for end in staged.ends:
         yield files.read(handle.number, end - start, start)

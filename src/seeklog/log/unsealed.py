@@ -27,6 +27,10 @@ class UnsealedSegments:
         self.has_new_names = False
         """Whether the directory must be synced before the names of new segments are durable."""
 
+    @property
+    def open_file_count(self) -> int:
+        return sum(segment.loaded.handle is not None for segment in (*self.rolled, self.active))
+
     def roll(self, view: View, base_offset: int) -> View:
         """Start a new segment. The old one is synced and sealed later."""
         old = self.active

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from seeklog.arguments import check_offset, check_whole_number
+from seeklog.arguments import check_flags, check_offset, check_whole_number
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
@@ -47,6 +48,7 @@ class Log(LogReader):
         background: bool = True,
         host: Host | None = None,
     ) -> None:
+        check_flags(background=background)
         directory = directory_of(path, files)
         files, clock = files or OsFiles(), clock or SystemClock()
         config = config or LogConfig()
@@ -91,6 +93,11 @@ class Log(LogReader):
         self._partition.encoder.check_keys(records)
 
     @property
+    def open_file_count(self) -> int:
+        """How many files the log has open to write, with its lock. Files open for reading are not among them."""
+        return self._partition.open_file_count
+
+    @property
     def has_failed(self) -> bool:
         """Whether a write or a sync failed. A failed log must be reopened before it accepts appends."""
         return self._partition.is_over and not self._is_closed
@@ -132,6 +139,8 @@ class Log(LogReader):
         `OutOfOrderSequence` if records before these are missing, `DuplicateSequence` if the batch repeats an older one,
         and `ProducerFenced` if the producer already has a higher epoch.
         """
+        if wait is not True:
+            check_flags(wait=wait)
         return self._partition.append_records(
             records if isinstance(records, list) else list(records), wait=wait, producer=producer
         )
@@ -167,6 +176,13 @@ class Log(LogReader):
         """
         with translated(f"{self._partition.directory} cannot be written"):
             return self._partition.borrow()
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what this log has counted since it was opened. Reads memory alone, and takes no lock.
+
+        The keys are those of the sections `log`, `retention` and `compaction` in docs/metrics.md.
+        """
+        return self._partition.metrics.as_dict()
 
     # ------------------------------------------------------------ removing records
 

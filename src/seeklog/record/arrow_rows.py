@@ -25,7 +25,7 @@ from cython.cimports.seeklog.record.primitives import (
     wrapped,
 )
 
-from seeklog.errors import InvalidRecord, RecordTooLarge
+from seeklog.errors import InvalidRecord, RecordTooLarge, counted
 from seeklog.record.codec import compress
 
 
@@ -35,7 +35,8 @@ def check_view(what: str, view: object, width: longlong, rows: Py_ssize_t, offse
     size: longlong = len(view)
     if rows < 0 or offset < 0 or rows > 8 * size // width or offset > 8 * size // width - rows:
         raise InvalidRecord(
-            f"{size:,} bytes of {what} cannot hold {rows:,} rows from row {offset:,}; validate the array"
+            f"{counted(size, 'byte')} of {what} cannot hold {counted(rows, 'row')} from row {offset:,}; "
+            "validate the array"
         )
     return 0
 
@@ -168,7 +169,9 @@ class ArrowHeaders:
         values: ArrowBytes,
     ):
         if keys.rows != values.rows:
-            raise InvalidRecord(f"{keys.rows:,} header keys and {values.rows:,} values; validate the array")
+            raise InvalidRecord(
+                f"{counted(keys.rows, 'header key')} and {counted(values.rows, 'value')}; validate the array"
+            )
         # The ends of a list have the same layout as those of byte strings, but count pairs.
         self._lists = ArrowBytes(rows, offset=offset, wide=wide, valid=valid, ends=ends, data=None)
         self._lists._size = keys.rows
@@ -287,7 +290,7 @@ class ArrowRows:
     ):
         for name, column in (("key", key), ("value", value), ("timestamp", timestamp), ("headers", headers)):
             if column is not None and column.rows != rows:
-                raise InvalidRecord(f"the column {name} has {column.rows:,} rows, another has {rows:,}")
+                raise InvalidRecord(f"the column {name} has {counted(column.rows, 'row')}, another has {rows:,}")
         self.rows = rows
         self._key = key
         self._value = value

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from seeklog.errors import CorruptBatch
+from seeklog.errors import CorruptBatch, counted
 from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_NAMES
 from seeklog.record.layout import (
@@ -155,5 +155,7 @@ def decode_records(raw: bytes, *, limit: int = DECOMPRESSED_LIMIT) -> list[Recor
     records: list[Record] = []
     end, _, _ = decode.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, 2**62, limit, records)
     if end != len(raw):
-        raise CorruptBatch(f"the bytes end in the middle of a batch, {len(raw) - end} bytes in", position=end)
+        raise CorruptBatch(
+            f"the bytes end in the middle of a batch, {counted(len(raw) - end, 'byte')} in", position=end
+        )
     return records

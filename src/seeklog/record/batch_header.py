@@ -12,7 +12,7 @@ from cython.cimports.seeklog.record import layout
 from cython.cimports.seeklog.record.crc import crc_of
 from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_u32, pointer
 
-from seeklog.errors import CorruptBatch, FormatError, RecordTooLarge, UnsupportedMagic
+from seeklog.errors import CorruptBatch, FormatError, RecordTooLarge, UnsupportedMagic, counted
 
 # The next offset must fit in an int64 too.
 _MAX_OFFSET = cython.declare(longlong, 2**63 - 2)
@@ -112,10 +112,12 @@ def check_batch(data, p, at, size, position):
     count: longlong = load_i32(p, at + layout.RECORD_COUNT)
     room: longlong = size - layout.HEADER_SIZE
     if count < 0 or last_delta < 0 or count > last_delta + 1:
-        raise CorruptBatch(f"{count} records cannot have a last offset delta of {last_delta}", position=position)
+        raise CorruptBatch(
+            f"{counted(count, 'record')} cannot have a last offset delta of {last_delta}", position=position
+        )
     # Multiplied instead of divided: this runs in the loop that recovers a log.
     if not p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK and count * layout.RECORD_SIZE_MIN > room:
-        raise CorruptBatch(f"{count} records cannot fit in {room} bytes", position=position)
+        raise CorruptBatch(f"{counted(count, 'record')} cannot fit in {counted(room, 'byte')}", position=position)
     return 0
 
 
@@ -128,7 +130,7 @@ def read_header(data: bytes, at: Py_ssize_t, origin: longlong):
     room: Py_ssize_t = len(data) - at
     if at < 0 or room < layout.HEADER_SIZE:
         raise CorruptBatch(
-            f"{max(room, 0)} bytes where a batch header takes {layout.HEADER_SIZE}", position=origin + at
+            f"{counted(max(room, 0), 'byte')} where a batch header takes {layout.HEADER_SIZE}", position=origin + at
         )
     if batch_size(p, at, at + room) < 0:
         raise header_error(p, at, origin + at)
@@ -163,7 +165,7 @@ def check_batches(data: bytes, max_batch_bytes: longlong):
         if size < 0:
             raise header_error(p, at, at)
         if size == 0:
-            raise CorruptBatch(f"the bytes end in the middle of a batch, {end - at} bytes in", position=at)
+            raise CorruptBatch(f"the bytes end in the middle of a batch, {counted(end - at, 'byte')} in", position=at)
         if size > max_batch_bytes:
             raise RecordTooLarge(
                 f"the batch at byte {at} has {size:,} bytes, and max.message.bytes is {max_batch_bytes:,}"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import cramjam
 
-from seeklog.errors import CorruptBatch, FormatError, UsageError
+from seeklog.errors import CorruptBatch, FormatError, UsageError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -168,12 +168,12 @@ def _fill(into: Callable[[Any, Any], int], data: memoryview, sink: memoryview, *
 
 def _decode_gzip(data: memoryview, limit: int) -> bytes:
     if len(data) < _GZIP_SIZE_MIN:
-        raise _corrupt(GZIP, f"{len(data)} bytes cannot hold a member")
+        raise _corrupt(GZIP, f"{counted(len(data), 'byte')} cannot hold a member")
     (claimed_size,) = struct.unpack_from("<I", data, len(data) - 4)
     size_max = min(len(data) * _DEFLATE_RATIO, limit)
     if claimed_size > size_max:
         if claimed_size > len(data) * _DEFLATE_RATIO:
-            raise _corrupt(GZIP, f"{len(data):,} bytes cannot hold the {claimed_size:,} they claim")
+            raise _corrupt(GZIP, f"{counted(len(data), 'byte')} cannot hold the {claimed_size:,} they claim")
         raise _too_large(GZIP, limit)
     size = claimed_size
     while (content := _gunzip(data, size)) is None:
@@ -232,7 +232,7 @@ def _scan_snappy(data: memoryview) -> Iterator[memoryview]:
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 < size <= len(data) - position:
-            raise _corrupt(SNAPPY, f"a block of {size} bytes, {len(data) - position} are left")
+            raise _corrupt(SNAPPY, f"a block of {counted(size, 'byte')}, and {len(data) - position:,} left")
         yield data[position : position + size]
         position += size
 
@@ -244,7 +244,7 @@ def _snappy_size(block: memoryview) -> int:
     except cramjam.DecompressionError as error:
         raise _corrupt(SNAPPY, error) from None
     if size > len(block) * _SNAPPY_RATIO:
-        raise _corrupt(SNAPPY, f"{len(block):,} bytes cannot hold the {size:,} they claim")
+        raise _corrupt(SNAPPY, f"{counted(len(block), 'byte')} cannot hold the {size:,} they claim")
     return size
 
 
@@ -275,7 +275,7 @@ def _scan_lz4(data: memoryview) -> tuple[int, int | None]:
     The walk also proves that the frame is complete and ends the data: not every decoder requires the end mark.
     """
     if len(data) < _LZ4_SIZE_MIN:
-        raise _corrupt(LZ4, f"{len(data)} bytes cannot hold a frame")
+        raise _corrupt(LZ4, f"{counted(len(data), 'byte')} cannot hold a frame")
     magic, flags, descriptor = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC:
         raise _corrupt(LZ4, f"a frame starts with {_LZ4_MAGIC:#x}, not {magic:#x}")
@@ -357,7 +357,7 @@ def _scan_zstd(data: memoryview) -> Iterator[_ZstdFrame]:
     has_frame = False
     while position < len(data):
         if len(data) - position < 8:
-            raise _corrupt(ZSTD, f"{len(data) - position} bytes cannot hold a frame")
+            raise _corrupt(ZSTD, f"{counted(len(data) - position, 'byte')} cannot hold a frame")
         magic, skipped_size = struct.unpack_from("<II", data, position)
         if magic & ~0xF == _ZSTD_SKIPPABLE:
             position += 8 + skipped_size

@@ -18,7 +18,7 @@ from cython.cimports.seeklog.record import batch_header, layout
 from cython.cimports.seeklog.record.layout import Place
 from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, wrapped
 
-from seeklog.errors import CorruptBatch, CorruptionError
+from seeklog.errors import CorruptBatch, CorruptionError, counted
 from seeklog.record.codec import decompress
 from seeklog.record.layout import new_places
 
@@ -123,7 +123,10 @@ class RecordCursor:
         # A control batch may have any content; its type is then read as unknown.
         is_control: bint = (self.attributes & layout.CONTROL) != 0
         if self.count < 0 or (self.count > self.body_size // layout.RECORD_SIZE_MIN and not is_control):
-            raise CorruptBatch(f"{self.count} records cannot fit in {self.body_size} bytes", position=self.position)
+            raise CorruptBatch(
+                f"{counted(self.count, 'record')} cannot fit in {counted(self.body_size, 'byte')}",
+                position=self.position,
+            )
         self.rewind()
         return 0
 
@@ -240,7 +243,10 @@ class RecordCursor:
             if fault:
                 raise record_error(_FAULTS[fault], index, self.position)
             if index == count and at != end:
-                raise CorruptBatch(f"{end - at} bytes are left over after the last record", position=self.position)
+                raise CorruptBatch(
+                    f"{counted(end - at, 'byte is', 'bytes are')} left over after the last record",
+                    position=self.position,
+                )
         # The next call, which has no records to return, finds the damage again and raises.
         self.more = index < count or at != end
         return filled

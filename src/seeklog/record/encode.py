@@ -31,7 +31,7 @@ from seeklog.record.codec import compress
 from seeklog.record.record import invalid_headers
 
 # For `timestamps`: every timestamp is accepted.
-NO_CHECK = (-(2**63) + 1, None)
+NO_CHECK = (-(2**63) + 1, 2**63 - 1, None)
 
 
 @cython.cfunc
@@ -221,13 +221,15 @@ def encode_one(
     body: Py_ssize_t = body_size_of(0, 0, key, value, encoded)
     timestamp: longlong
     checked_up_to: longlong
+    accepted_up_to: longlong
     if timestamp_ms is not None:
         timestamp = checked_timestamp(timestamp_ms)
         if not attributes & layout.LOG_APPEND_TIME:
             now_ms = timestamp
             checked_up_to = timestamps[0]
-            if timestamp <= checked_up_to:
-                timestamps[1](None, timestamp)
+            accepted_up_to = timestamps[1]
+            if timestamp <= checked_up_to or timestamp > accepted_up_to:
+                timestamps[2](None, timestamp)
     if body > INT32_MAX - HEADER_SIZE:
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
     batch = new_bytes(HEADER_SIZE + varint_size(body) + body)
@@ -246,14 +248,16 @@ def encode_records(
 ):
     """Return one batch of `records`; those without a timestamp get `now_ms`.
 
-    `attributes` contain the codec. If the log-append-time bit is set, every record gets `now_ms`. `timestamps` are a
-    time and a function: a timestamp up to that time is passed to the function, which raises if it must not be written.
+    `attributes` contain the codec. If the log-append-time bit is set, every record gets `now_ms`. `timestamps` are two
+    times and a function: a timestamp up to the first or after the second is passed to the function, which raises if it
+    must not be written.
     """
     count: Py_ssize_t = len(records)
     if count == 0:
         raise InvalidRecord("a batch needs at least one record")
     stamp_now: bint = (attributes & layout.LOG_APPEND_TIME) != 0
     checked_up_to: longlong = UNSET if stamp_now else timestamps[0]
+    accepted_up_to: longlong = layout.INT64_MAX if stamp_now else timestamps[1]
     base_timestamp: longlong = now_ms
     max_timestamp: longlong = layout.NO_TIMESTAMP
     timestamp: longlong
@@ -270,8 +274,8 @@ def encode_records(
             raise InvalidRecord(f"item {index} is {type(item).__name__}, not a Record")
         record = item
         timestamp = now_ms if stamp_now or record.timestamp == UNSET else record.timestamp
-        if timestamp <= checked_up_to:
-            timestamps[1](index, timestamp)
+        if timestamp <= checked_up_to or timestamp > accepted_up_to:
+            timestamps[2](index, timestamp)
         if index == 0:
             base_timestamp = timestamp
         if timestamp > max_timestamp:

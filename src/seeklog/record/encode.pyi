@@ -4,7 +4,7 @@ from typing import TypeAlias
 from seeklog.record import Bytes, Headers
 from seeklog.record.record import Record
 
-_TimestampCheck: TypeAlias = tuple[int, Callable[[int | None, int], object] | None]
+_TimestampCheck: TypeAlias = tuple[int, int, Callable[[int | None, int], object] | None]
 
 NO_CHECK: _TimestampCheck
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from seeklog import names
+from seeklog.clock import Clock
 from seeklog.errors import LogLocked, SeeklogError
 from seeklog.log import Maintenance
+from seeklog.metrics import MaintenanceSection
 from seeklog.names import TopicPartition
 from seeklog.topics import catalog
 from seeklog.topics.open_logs import OpenLogs
@@ -26,11 +29,15 @@ _BROKERS_OWN = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
 class Upkeep:
     """The periodic work of a store. Any thread may call any method."""
 
-    def __init__(self, topics: Topics, table: OpenLogs, *, read_only: bool) -> None:
+    def __init__(self, topics: Topics, table: OpenLogs, *, clock: Clock, read_only: bool) -> None:
         self._topics = topics
         self._table = table
+        self._clock = clock
         self._read_only = read_only
         self._seen_version = topics.version
+        self.metrics = MaintenanceSection()
+        # The thread and a caller of `maintain` may both count.
+        self._counting = threading.Lock()
 
     def schedule(self, jobs: Maintenance) -> None:
         """Schedule all of it on a thread."""
@@ -58,6 +65,7 @@ class Upkeep:
 
         All partitions are tried; the first error is raised at the end.
         """
+        began = self._clock.monotonic()
         deleted = 0
         first_error: SeeklogError | None = None
         for topic in self.topics():
@@ -68,9 +76,17 @@ class Upkeep:
                     continue  # the process that writes it does this
                 except SeeklogError as error:
                     first_error = first_error or error
+        with self._counting:
+            self.metrics.seconds.observe(self._clock.monotonic() - began)
+            self.metrics.failures += first_error is not None
         if first_error is not None:
             raise first_error
         return deleted
+
+    def abandon(self) -> None:
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
+        self._counting = threading.Lock()
+        self.metrics = MaintenanceSection()
 
     def _maintain(self, partition: TopicPartition) -> int:
         if not self._table.was_opened(partition):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from seeklog import names
+from seeklog.errors import counted
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_entries import (
     OFFSETS,
@@ -92,9 +93,11 @@ class IndexCheck:
             yield task.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=position)
         more = sum(1 for _ in problems)
         if more:
-            yield task.finding(kind, Severity.ERROR, f"{more} more entries are wrong", suffix=file.suffix)
+            yield task.finding(
+                kind, Severity.ERROR, f"{counted(more, 'more entry is', 'more entries are')} wrong", suffix=file.suffix
+            )
         if is_sound and not is_as_written:
-            detail = f"{len(table)} bytes, fewer than were written"
+            detail = f"{counted(len(table), 'byte')}, fewer than were written"
             yield task.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=len(table))
 
     def _is_renamed_next(self, path: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.files import Files, FileStatus, OsFiles
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.check.finding import Finding, Kind, Severity
@@ -216,7 +216,7 @@ def inspect_snapshots(plan: Plan, *, files: Files | None = None) -> list[Finding
             with contextlib.suppress(OSError):
                 data = files.read_file(path)
                 if decode_snapshot(data) is None:
-                    detail = f"{len(data)} bytes are not a valid producer snapshot"
+                    detail = f"{counted(len(data), 'byte is', 'bytes are')} not a valid producer snapshot"
                     finding = Finding(
                         kind=Kind.SNAPSHOT, severity=Severity.WARNING, path=path, detail=detail, position=0
                     )
@@ -245,7 +245,7 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
     findings = [finding for finding in plan.findings if finding.offset is None or finding.offset >= start]
     overtaken = {task.base_offset for task in plan.tasks if _is_overtaken(task, files)}
     if overtaken:
-        segments = "a segment was" if len(overtaken) == 1 else f"{len(overtaken)} segments were"
+        segments = counted(len(overtaken), "segment was", "segments were")
         cause = "replaced or deleted by a broker during the inspection; inspect the partition again"
         findings.append(_changed(plan, f"{segments} {cause}"))
     for task in plan.tasks:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
+from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError, counted
 from seeklog.files import Files, Handle, OsFiles, absolute, read_if_exists, replace_file
 from seeklog.log.check.index_entries import (
     OFFSETS,
@@ -160,8 +160,8 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
     seal = segment.seal
     if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
         raise CorruptionError(
-            f"the seal names {seal.size} bytes with CRC {seal.log_crc:#010x}, "
-            f"the log has {state.size} with {state.crc:#010x}"
+            f"the seal names {counted(seal.size, 'byte')} with CRC {seal.log_crc:#010x}, "
+            f"the log has {state.size:,} with {state.crc:#010x}"
         )
 
 
@@ -197,7 +197,7 @@ def _problems(segment: Segment) -> list[IndexProblem]:
         wrong = list(index_problems(segment, file, table, batches))
         if not wrong and crc is not None and crc32c(table) != crc:
             path = segment.shared.path(segment.base_offset, file.suffix)
-            wrong.append(IndexProblem(path, None, f"{len(table)} bytes, fewer than were written"))
+            wrong.append(IndexProblem(path, None, f"{counted(len(table), 'byte')}, fewer than were written"))
         problems += wrong
     if state.problem is not None:
         problems.append(IndexProblem(segment.path, None, str(state.problem.reason)))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seeklog import names
+from seeklog.arguments import check_flags
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, NotALog, UsageError
@@ -127,6 +128,7 @@ def plan_repair(
     has cut are restored if their offsets are still free. `is_locked_here` means that the caller holds the writer's
     lock.
     """
+    check_flags(from_torn=from_torn, is_locked_here=is_locked_here)
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config = files or OsFiles(), config or LogConfig()
     check_is_there(files, path)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from seeklog import names
+from seeklog.arguments import check_flags
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
@@ -48,6 +49,7 @@ def repair(
 
     After a crash, the log is damaged as before or partly repaired. Repair it again.
     """
+    check_flags(from_torn=from_torn)
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
     finished_later = "the next repair completes it"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
+from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic, counted
 from seeklog.log.check.finding import Kind
 from seeklog.log.segment import SCAN_CHUNK, Segment, scan_into
 from seeklog.log.side.pages import PageSums
@@ -116,7 +116,9 @@ class Salvage:
         header = self._header_at(position)
         if state.problem is None:
             damage.kind = Kind.TRUNCATED
-            damage.reason = f"the last {self.segment.size - position} bytes are not a whole batch"
+            damage.reason = (
+                f"the last {counted(self.segment.size - position, 'byte is', 'bytes are')} not a whole batch"
+            )
         elif isinstance(state.problem, UnsupportedMagic):
             damage.kind = Kind.FORMAT
         elif header is not None and self._is_whole(position, header):

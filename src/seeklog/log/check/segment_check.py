@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seeklog import names
+from seeklog.errors import counted
 from seeklog.files import read_if_exists
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_check import IndexCheck
@@ -100,7 +101,8 @@ class SegmentCheck:
         batches = self.state.batch_count - damage.batches_before
         records = self.state.record_count - damage.records_before
         if batches:
-            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.stop} on")
+            rest = f"{counted(batches, 'whole batch', 'whole batches')} with {counted(records, 'record')}"
+            detail.append(f"after it: {rest}, from byte {damage.stop} on")
         self.findings.append(
             self._finding(kind, severity, "; ".join(detail), position=damage.start, offset=damage.offset)
         )
@@ -112,7 +114,8 @@ class SegmentCheck:
         task, seal, end, following = self.task, self.seal, self.state.next_offset, self.task.next_base_offset
         kind = Kind.TRUNCATED
         if seal is not None and task.size < seal.size:
-            detail = f"the file has {task.size} bytes, its seal says {seal.size}: offsets from {end} on are lost"
+            sizes = f"the file has {counted(task.size, 'byte')}, its seal says {seal.size:,}"
+            detail = f"{sizes}: offsets from {end} on are lost"
         elif following is None and task.is_promised(end):
             detail = f"whole batches end at offset {end}, but offsets below {task.recovery_point} were synced"
         elif following is not None and end > following:
@@ -141,7 +144,8 @@ class SegmentCheck:
         total = end - task.base_offset
         missing = total - self.state.record_count
         if task.contiguous_from > task.base_offset and missing > 0:
-            detail = f"{missing} of {total} offsets have no record, as after compaction or a repair"
+            offsets = counted(total, "offset has", "offsets have")
+            detail = f"{missing:,} of {offsets} no record, as after compaction or a repair"
             self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=task.base_offset))
 
     # ------------------------------------------------------------ the seal
@@ -160,7 +164,8 @@ class SegmentCheck:
         seal = decode_seal(data)
         if seal is not None and seal.base_offset == task.base_offset:
             return seal
-        detail = f"{len(data)} bytes are not a seal: a seal has at least {SEAL_SIZE} bytes and a valid CRC"
+        found = counted(len(data), "byte is", "bytes are")
+        detail = f"{found} not a seal: a seal has at least {SEAL_SIZE} bytes and a valid CRC"
         if seal is not None:
             detail = f"it is the seal of another segment, which starts at offset {seal.base_offset}"
         self.findings.append(self._finding(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=0))

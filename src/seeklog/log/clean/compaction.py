@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, DiskFull, LogFailed, UsageError
+from seeklog.errors import CorruptionError, DiskFull, LogClosed, LogFailed, UsageError, counted
 from seeklog.files import is_full
 from seeklog.log.clean import swap
 from seeklog.log.clean.removing import Truncated
@@ -202,55 +202,74 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     stay compacted, and the next call continues after them.
     """
     with partition.remover.compacting():
-        # Before the log is read, too: another one may be at its path.
-        partition.check_held()
-        partition.flush()
-        before = _facts(partition)
-        run = _Run(partition, buffer_bytes)
-        todo = run.cleanable()
-        if only_if_due:
-            # A broker's checkpoint may be too high for this log; trusting it could drop a tombstone too early. It only
-            # decides whether a compaction is due; the work starts at the offset in the seals.
-            advised = _assess(
-                partition, _advised(before, partition.shared.cleaned), stop_offset=partition.last_stable_offset
-            )
-            if not advised.is_due(partition.config):
-                return Compacted(first_dirty_offset=todo.first_dirty_offset)
-        swap.drop_cleaned(partition.shared)
-        run.goal = todo.first_uncleanable_offset
-        while before:
-            reached = todo.first_dirty_offset
-            try:
-                run.round(todo)
-            except _Unstable:
-                todo = run.cleanable()
-                run.goal = min(run.goal, todo.first_uncleanable_offset)
-                continue
-            except FileNotFoundError as error:
-                # Retention may have deleted the segment; the compaction then continues with the others.
-                if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
-                    raise
-            except (CorruptionError, Truncated):
-                # A truncation may have cut the bytes that were being read.
-                if not run.is_void:
-                    raise
-            is_void = run.is_void
-            todo = run.cleanable()
-            if not is_void and not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
-                break
-        after = [facts for facts in _facts(partition) if facts.base_offset < run.goal]
-        before = [facts for facts in before if facts.base_offset < run.goal]
-        return Compacted(
-            rounds=run.rounds,
-            segments_before=len(before),
-            segments_after=len(after),
-            records_before=sum(facts.record_count for facts in before),
-            records_after=sum(facts.record_count for facts in after),
-            bytes_before=sum(facts.size for facts in before),
-            bytes_after=sum(facts.size for facts in after),
-            keyless_records=run.keyless,
-            first_dirty_offset=todo.first_dirty_offset,
+        began = partition.clock.monotonic()
+        metrics = partition.metrics.compaction
+        try:
+            done = _compact(partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)
+        except LogClosed:
+            raise  # a close ends it
+        except BaseException:
+            metrics.failures += 1
+            raise
+        if done.rounds:
+            metrics.seconds.observe(partition.clock.monotonic() - began)
+            metrics.bytes_before += done.bytes_before
+            metrics.bytes_after += done.bytes_after
+            metrics.records_before += done.records_before
+            metrics.records_after += done.records_after
+        return done
+
+
+def _compact(partition: Partition, *, buffer_bytes: int, only_if_due: bool) -> Compacted:
+    # Before the log is read, too: another one may be at its path.
+    partition.check_held()
+    partition.flush()
+    before = _facts(partition)
+    run = _Run(partition, buffer_bytes)
+    todo = run.cleanable()
+    if only_if_due:
+        # A broker's checkpoint may be too high for this log; trusting it could drop a tombstone too early. It only
+        # decides whether a compaction is due; the work starts at the offset in the seals.
+        advised = _assess(
+            partition, _advised(before, partition.shared.cleaned), stop_offset=partition.last_stable_offset
         )
+        if not advised.is_due(partition.config):
+            return Compacted(first_dirty_offset=todo.first_dirty_offset)
+    swap.drop_cleaned(partition.shared)
+    run.goal = todo.first_uncleanable_offset
+    while before:
+        reached = todo.first_dirty_offset
+        try:
+            run.round(todo)
+        except _Unstable:
+            todo = run.cleanable()
+            run.goal = min(run.goal, todo.first_uncleanable_offset)
+            continue
+        except FileNotFoundError as error:
+            # Retention may have deleted the segment; the compaction then continues with the others.
+            if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
+                raise
+        except (CorruptionError, Truncated):
+            # A truncation may have cut the bytes that were being read.
+            if not run.is_void:
+                raise
+        is_void = run.is_void
+        todo = run.cleanable()
+        if not is_void and not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
+            break
+    after = [facts for facts in _facts(partition) if facts.base_offset < run.goal]
+    before = [facts for facts in before if facts.base_offset < run.goal]
+    return Compacted(
+        rounds=run.rounds,
+        segments_before=len(before),
+        segments_after=len(after),
+        records_before=sum(facts.record_count for facts in before),
+        records_after=sum(facts.record_count for facts in after),
+        bytes_before=sum(facts.size for facts in before),
+        bytes_after=sum(facts.size for facts in after),
+        keyless_records=run.keyless,
+        first_dirty_offset=todo.first_dirty_offset,
+    )
 
 
 def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts], *, stop_offset: int) -> Cleanable:
@@ -519,9 +538,9 @@ class _Run:
             swap.drop_cleaned(shared)
             return
         logger.info(
-            "%s: compacted %d segments of %d bytes into one of %d",
+            "%s: compacted %s of %d bytes into one of %d",
             new.path,
-            len(old),
+            counted(len(old), "segment"),
             sum(segment.size for segment in old),
             state.size,
         )

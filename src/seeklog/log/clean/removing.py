@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from seeklog.errors import DiskFull, LogClosed
+from seeklog.errors import DiskFull, LogClosed, counted
 from seeklog.log.clean import removal
 from seeklog.log.clean.retention import Expired, expired_segments, is_roll_due
 from seeklog.log.segment import Phase, Segment
@@ -28,7 +28,7 @@ logger = logging.getLogger("seeklog")
 def _finding(run: Sequence[Expired]) -> str:
     """Say what exceeded the setting that asked for a run of segments."""
     if run[0].setting == "retention.bytes":
-        return f"the log had {run[0].found} bytes"
+        return f"the log had {counted(run[0].found, 'byte')}"
     return f"their newest record is {timedelta(seconds=min(each.found for each in run) // 1000)} old"
 
 
@@ -84,6 +84,7 @@ class Remover:
                 trim_losses(log.files, log.directory, end=end)
             except OSError as error:
                 raise log.gate.fail("truncating", error) from error
+            log.metrics.follow(log.unsealed.active.state)
             log.producers.state = producers
             log.log_end_offset = end
             # Other threads may wait for the sync of records that were appended before the cut and are kept.
@@ -141,6 +142,8 @@ class Remover:
         if not doomed:
             return 0
         log.view = View(log.view.segments[len(doomed) :])
+        log.metrics.retention.deleted_segments += len(doomed)
+        log.metrics.retention.deleted_bytes += sum(segment.size for segment in doomed)
         log.unsealed.forget(doomed)
         for segment in doomed:
             try:
@@ -184,12 +187,12 @@ class Remover:
             run = list(grouped)
             last = run[-1]
             logger.info(
-                "%s: retention deleted offsets %d to %d (%d bytes in %d segments), because %s and %s of %s",
+                "%s: retention deleted offsets %d to %d (%s in %s), because %s and %s of %s",
                 log.directory,
                 first_offset,
                 last.facts.next_offset - 1,
-                sum(each.facts.size for each in run),
-                len(run),
+                counted(sum(each.facts.size for each in run), "byte"),
+                counted(len(run), "segment"),
                 _finding(run),
                 last.cause,
                 log.owner_of(last.setting),

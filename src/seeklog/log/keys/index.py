@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.files import Buffer
 from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
 from seeklog.log.side.seal import Content, Seal
@@ -91,7 +91,7 @@ def with_crcs(body: bytes) -> bytes:
 def read_head(data: Buffer, size: int, seal: Seal) -> Layout | str:
     """Return the layout of a key index of `size` bytes from its head, or why it does not match the sealed segment."""
     if size < HEAD_SIZE + FILTER_BLOCK_SIZE + _CRC.size or len(data) < HEAD_SIZE:
-        return f"{size} bytes are not a key index"
+        return f"{counted(size, 'byte is', 'bytes are')} not a key index"
     magic, version, _, *belongs_to, block_count, key_count = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         return "it does not start like a key index of this version"

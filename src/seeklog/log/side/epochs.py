@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
+from seeklog.errors import counted
 from seeklog.files import Files, publish_file, read_if_exists, stage_file
 
 Entry = tuple[int, int]
@@ -28,7 +29,7 @@ def decode_rows(data: bytes) -> list[list[str]]:
     """Return the rows of such a file. Raises `ValueError`."""
     version, count, *lines = data.decode("ascii").splitlines()
     if int(version) != 0 or int(count) != len(lines):
-        raise ValueError(f"version {version}, {len(lines)} rows instead of {count}")
+        raise ValueError(f"version {version}, {counted(len(lines), 'row')} instead of {count}")
     return [line.split() for line in lines]
 
 

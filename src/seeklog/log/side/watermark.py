@@ -56,6 +56,10 @@ class Publisher:
         self._mode = FOLLOWS_WRITE if follows_write else EXPLICIT
         self._handle: Handle | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
+
     def publish(self, high_watermark: int, *, durable: bool = False) -> None:
         """Publish how far other processes may read."""
         handle = self._handle or Handle(self._files, self._path, write=True, create=True)
