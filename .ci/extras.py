@@ -90,6 +90,19 @@ except seeklog.errors.NotAccessible as error:
 else:
     raise SystemExit("nothing listens there")
 """,
+    "msgpack": f"""{FILL}
+    from seeklog import serializers
+    assert serializers.msgpack.loads(serializers.msgpack.dumps({{"id": 1}})) == {{"id": 1}}
+    consumer = store.consumer(["orders"], key=str, value=serializers.msgpack, on_error="skip", consumer_timeout_ms=0)
+    assert list(consumer) == []
+""",
+    "avro": """
+from seeklog import serializers
+schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+avro = serializers.Avro({7: schema}, schema_id=7)
+assert avro.dumps({"id": 1}) == bytes.fromhex("000000000702")
+assert avro.loads(avro.dumps({"id": 1})) == {"id": 1}
+""",
     "plots": """
 from matplotlib.figure import Figure
 Figure().savefig("empty.png")

@@ -41,6 +41,11 @@ DOORS = {
     "s3": ("seeklog.open('s3://bucket/store')", 's3:// needs fsspec: pip install "seeklog[s3]"'),
     "remote": ("seeklog.open('memory://store')", 'memory:// needs fsspec: pip install "seeklog[remote]"'),
     "archive": ("store.archive('s3://bucket/store')", 's3:// needs fsspec: pip install "seeklog[s3]"'),
+    "msgpack": (
+        "store.consumer(['t'], value=seeklog.serializers.msgpack)",
+        'this serializer needs msgpack: pip install "seeklog[msgpack]"',
+    ),
+    "avro": ("seeklog.serializers.Avro({})", 'this serializer needs fastavro: pip install "seeklog[avro]"'),
 }
 COMMANDS = {
     "sql": (["sql", "data", "select 1"], 'sql needs duckdb: pip install "seeklog[sql]"'),

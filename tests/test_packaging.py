@@ -45,6 +45,8 @@ def test_extras_are_as_listed() -> None:
         "remote",
         "s3",
         "sql",
+        "msgpack",
+        "avro",
         "all",
         "dev",
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seeklog import errors
-    from seeklog.clients import Consumer, LogWriter, Producer
+    from seeklog.clients import Consumer, LogWriter, Producer, serializers
     from seeklog.config import LogConfig
     from seeklog.errors import SeeklogError
     from seeklog.log import Log, LogReader, ProducerSequence
@@ -35,6 +35,7 @@ __all__ = [
     "errors",
     "open",
     "restore",
+    "serializers",
 ]
 
 # Loaded on first use: the command line needs only a part of the package and must start fast.
@@ -59,6 +60,8 @@ def __getattr__(name: str) -> Any:
     value: Any
     if name == "errors":
         value = import_module("seeklog.errors")
+    elif name == "serializers":
+        value = import_module("seeklog.clients.serializers")
     elif name == "open":
         value = import_module("seeklog.store").open_store
     elif name in _HOMES:

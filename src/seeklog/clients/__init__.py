@@ -1,7 +1,37 @@
 """Producers and consumers of a store, and a buffering writer for one log."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from seeklog.clients.consumer import Consumer
 from seeklog.clients.log_writer import AppendFuture, LogWriter
 from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
 
-__all__ = ["AppendFuture", "Consumer", "LogWriter", "Producer", "RecordMetadata", "SendFuture"]
+if TYPE_CHECKING:
+    from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer
+    from seeklog.clients.serializing import SerializingProducer
+
+__all__ = [
+    "AppendFuture",
+    "Consumer",
+    "ConsumerRecord",
+    "DeserializingConsumer",
+    "LogWriter",
+    "Producer",
+    "RecordMetadata",
+    "SendFuture",
+    "SerializingProducer",
+]
+
+# Loaded on first use: most programs have records of bytes.
+_HOMES = {
+    "ConsumerRecord": "deserializing",
+    "DeserializingConsumer": "deserializing",
+    "SerializingProducer": "serializing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seeklog.clients' has no attribute {name!r}")
+    return getattr(import_module(f"seeklog.clients.{_HOMES[name]}"), name)

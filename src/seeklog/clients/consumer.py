@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
-from seeklog.arguments import check_offset, check_whole_number
+from seeklog.arguments import check_flags, check_offset, check_whole_number
 from seeklog.clients.turns import Turns
 from seeklog.clock import Clock, as_milliseconds, check_wait_ms, timeout_ms_in_s
 from seeklog.config import INT32_MAX
@@ -34,7 +34,8 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
-from seeklog.log import LogReader
+from seeklog.log import LogReader, find_offset_at_time
+from seeklog.metrics import ConsumerSection, Family
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
@@ -60,7 +61,7 @@ NO_TIMEOUT_S = float("inf")
 MAX_CLIENT_ID_BYTES = 1024
 
 
-class _Position:
+class Position:
     """The position of a consumer in one partition."""
 
     __slots__ = ("chunks", "end_offset", "fetched", "is_paused", "next_offset", "partition", "topic_id")
@@ -96,7 +97,7 @@ class _Position:
 
 def offset_from_time(log: LogReader, timestamp_ms: int) -> int:
     """Return the offset of the first record with a timestamp at or after a time, or the end of the log."""
-    found = log.offset_at_time(timestamp_ms)
+    found = find_offset_at_time(log, timestamp_ms)
     return log.high_watermark if found is None else found
 
 
@@ -119,12 +120,32 @@ def _weak_listener(listener: Listener) -> Callable[[Partitions], None]:
     return listen
 
 
-class Consumer:
-    """Reads the records of topics. One thread at a time may use it.
+class ConsumerOptions(TypedDict, total=False):
+    """The options that do not change what a consumer returns, for type checkers."""
 
-    Create one with `Store.consumer`. Use it as a context manager, or close it. Iterating returns records one by one and
-    waits for more, up to `consumer_timeout_ms` if that is set.
-    """
+    group: str | None
+    auto_offset_reset: AutoOffsetReset
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    heartbeat_interval_ms: int
+    consumer_timeout_ms: float | None
+    client_id: str
+    on_assign: Listener | None
+    on_revoke: Listener | None
+
+
+class HasOffset(Protocol):
+    @property
+    def offset(self) -> int: ...
+
+
+AnyRecord = TypeVar("AnyRecord", bound=HasOffset)
+
+
+class ConsumerBase(Generic[AnyRecord]):
+    """Everything that a consumer does, whatever it makes of the records that it returns."""
 
     def __init__(
         self,
@@ -133,6 +154,7 @@ class Consumer:
         groups: Groups,
         *,
         owner: object,
+        family: Family[ConsumerSection],
         files: Files,
         clock: Clock,
         subscribed: Collection[str],
@@ -157,9 +179,11 @@ class Consumer:
             ("auto_commit_interval_ms", auto_commit_interval_ms),
         ):
             check_whole_number(option, value, minimum=1, maximum=INT32_MAX)
+        check_flags(enable_auto_commit=enable_auto_commit)
         if heartbeat_interval_ms > max_poll_interval_ms:
             raise UsageError("heartbeat_interval_ms must not be more than max_poll_interval_ms")
         timeout_s = timeout_ms_in_s("consumer_timeout_ms", consumer_timeout_ms)
+        topics.refresh(at_once=True)
         for topic in subscribed:
             topics.find(topic)
         # The store must stay open for this consumer even if nothing else refers to it.
@@ -181,13 +205,17 @@ class Consumer:
         self._timeout_s = NO_TIMEOUT_S if timeout_s is None else timeout_s
         self._on_assign = on_assign
         self._on_revoke = on_revoke
-        self._positions: dict[TopicPartition, _Position] = {}
+        self._positions: dict[TopicPartition, Position] = {}
         self._chosen: Partitions = frozenset()
         """The partitions passed to `assign`. Those of a deleted topic are read again once it is recreated."""
         self._turns = Turns(topics.root, files=files, clock=clock)
         self._max_rest_s = min(MAX_REST_S, heartbeat_interval_ms / 1000)
-        self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
+        self._next_refresh = 0.0
+        self._iterated: tuple[Position, list[AnyRecord], Iterator[AnyRecord]] | None = None
         self._closing = threading.Event()
+        # Counted by the thread that uses the consumer.
+        self._metrics = family.new()
+        weakref.finalize(self, family.retire, self._metrics)
         self._version = -1
         self._join_count = 0
         self._membership: Membership | None = None
@@ -215,7 +243,7 @@ class Consumer:
             self._close(commit=False)
             raise
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -242,6 +270,7 @@ class Consumer:
             raise UsageError("a consumer with topics cannot use assign; create it without topics")
         self._check_open()
         chosen = frozenset(map(_checked_partition, partitions))
+        self._topics.refresh(at_once=True)
         for partition in chosen:
             self._topics.check(partition)
         self._chosen = chosen
@@ -258,6 +287,7 @@ class Consumer:
                 if lost and self._on_revoke is not None:
                     self._on_revoke(lost)
             if self._membership.assignment != self._positions.keys():
+                self._metrics.rebalances += 1
                 self._assign(self._membership.assignment)
         elif self._version != self._topics.version:
             self._version = self._topics.version
@@ -279,7 +309,7 @@ class Consumer:
         for partition in added:
             committed = group.offsets.get(partition) if group is not None else None
             start = committed.offset if committed is not None else self._reset(partition, why="")
-            self._positions[partition] = _Position(partition, start, topic_id=topic_ids[partition])
+            self._positions[partition] = Position(partition, start, topic_id=topic_ids[partition])
             self._turns.add(partition)
         if self._on_assign is not None:
             self._on_assign(frozenset(added))
@@ -289,7 +319,7 @@ class Consumer:
         self._turns.remove(partition)
         del self._positions[partition]
 
-    def _go_to(self, position: _Position, offset: int) -> None:
+    def _go_to(self, position: Position, offset: int) -> None:
         position.go_to(offset)
         self._turns.add(position.partition)
 
@@ -314,7 +344,7 @@ class Consumer:
     def _log(self, partition: TopicPartition) -> LogReader:
         return self._table.reading(partition)
 
-    def _position(self, partition: TopicPartition | tuple[str, int]) -> _Position:
+    def _position(self, partition: TopicPartition | tuple[str, int]) -> Position:
         self._check_open()
         wanted = _checked_partition(partition)
         position = self._positions.get(wanted)
@@ -349,7 +379,7 @@ class Consumer:
         The time is milliseconds since 1970, or a datetime with a time zone. Applies to all assigned partitions, or to
         those given.
         """
-        wanted_ms = as_milliseconds(timestamp_ms)
+        wanted_ms = as_milliseconds(timestamp_ms, clock=self._clock)
         for position in self._chosen_positions(partitions):
             offset = self._table.ask(position.partition, lambda log: offset_from_time(log, wanted_ms))
             self._go_to(position, offset)
@@ -364,7 +394,7 @@ class Consumer:
         for position in self._chosen_positions(partitions or None):
             self._go_to(position, self._log(position.partition).high_watermark)
 
-    def _chosen_positions(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None) -> list[_Position]:
+    def _chosen_positions(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None) -> list[Position]:
         return [
             self._position(partition) for partition in (list(self._positions) if partitions is None else partitions)
         ]
@@ -386,7 +416,7 @@ class Consumer:
 
     # ------------------------------------------------------------ records
 
-    def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[Record]:
+    def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[AnyRecord]:
         """Return the next records, waiting up to `timeout_ms` for the first. Each has its topic, partition, and offset.
 
         Records returned by earlier calls count as processed, and an automatic commit may now cover them.
@@ -395,22 +425,35 @@ class Consumer:
         check_whole_number("max_records", limit, minimum=1)
         check_wait_ms("timeout_ms", timeout_ms)
         self._settle_all()
-        records: list[Record] = []
-        # Everything that can fail comes before positions move, so an error or Ctrl-C loses no records.
-        for position in self._wait_for_records(timeout_ms / 1000, limit):
-            if len(records) < limit:
-                records += position.take(limit - len(records))
-        return records
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        while True:
+            # Everything that can fail comes before positions move, so an error or Ctrl-C loses no records.
+            ready = self._wait_for_records(deadline, limit)
+            records = self._take(ready, limit)
+            if records or not ready:
+                self._metrics.records_consumed += len(records)
+                return records
 
-    def _wait_for_records(self, timeout_s: float, max_records: int) -> list[_Position]:
-        """Return positions with records; none after the timeout, or when the consumer is closed."""
-        deadline = self._clock.monotonic() + timeout_s
+    def _take(self, ready: list[Position], max_records: int) -> list[AnyRecord]:
+        """Return up to `max_records` fetched records of positions that have some, and move the positions after them.
+
+        Returns none if the first position was moved past records that are not returned.
+        """
+        raise NotImplementedError
+
+    def _wait_for_records(self, deadline: float, max_records: int) -> list[Position]:
+        """Return positions with records; none after the deadline, or when the consumer is closed."""
         pause = MIN_PAUSE_S
         was_resting = False
         while True:
             began = self._clock.monotonic()
             self._participate()
-            ready = self._ready(max_records)
+            try:
+                ready = self._ready(max_records)
+            except TopicNotFound:
+                if self._checked_version == self._topics.version:
+                    raise
+                continue  # the catalog has changed since, and `_participate` follows it
             if ready:
                 return ready
             now = self._clock.monotonic()
@@ -432,10 +475,10 @@ class Consumer:
         """Wait for a change, or for the time. Return whether the consumer was closed."""
         return self._closing.is_set() if self._turns.wait(seconds) else self._closing.wait(seconds)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[AnyRecord]:
         return chain.from_iterable(self._iterate_chunks())
 
-    def _iterate_chunks(self) -> Iterator[Iterator[Record]]:
+    def _iterate_chunks(self) -> Iterator[Iterator[AnyRecord]]:
         """Yield chunks of records as iterators, so that a record costs no more than a step of one.
 
         During a chunk the position is after its last record; `_settle_all` moves it back to the first unreturned one.
@@ -445,14 +488,13 @@ class Consumer:
             raise UsageError("nothing is assigned; pass topics to the consumer, or call assign")
         while not self._closing.is_set():
             self._settle_all()
-            ready = self._wait_for_records(self._timeout_s, 1)
+            ready = self._wait_for_records(self._clock.monotonic() + self._timeout_s, 1)
             if not ready:
                 return
-            position = ready[0]
             # At most as many as a poll returns: the member sends heartbeats only between chunks.
-            chunk = position.take(self._max_poll_records)
+            chunk = self._take(ready[:1], self._max_poll_records)
             records = iter(chunk)
-            self._iterated = (position, chunk, records)
+            self._iterated = (ready[0], chunk, records)
             yield records
             self._settle_all()
             del chunk, records  # before the next fetch, which can then reuse their memory
@@ -468,22 +510,23 @@ class Consumer:
         position, chunk, records = self._iterated
         self._iterated = None
         left = length_hint(records)
+        self._metrics.records_consumed += len(chunk) - left
         if left:
             position.go_to(chunk[len(chunk) - left].offset)
             # The iterator stops where its list ends. The rest of the chunk is read again.
             chunk.clear()
 
-    def _in_turn(self) -> list[_Position]:
+    def _in_turn(self) -> list[Position]:
         """Return the unpaused positions that may have records, starting with another one each time."""
         positions = [self._positions[partition] for partition in self._turns.in_turn()]
         return [position for position in positions if not position.is_paused]
 
-    def _ready(self, max_records: int) -> list[_Position]:
+    def _ready(self, max_records: int) -> list[Position]:
         """Return positions with records, fetching where none are left.
 
         An error in one partition is raised only if no other has records. The next call meets it again.
         """
-        ready: list[_Position] = []
+        ready: list[Position] = []
         count = 0
         for position in self._in_turn():
             try:
@@ -500,11 +543,13 @@ class Consumer:
                 break
         return ready
 
-    def _fetch(self, position: _Position) -> bool:
+    def _fetch(self, position: Position) -> bool:
         """Fetch the next records of a partition. Return whether there were any."""
         while True:
             # Outside the `try`: `LogClosed` from a closed store must not cause a retry.
             log = self._log(position.partition)
+            if self._table.topic_id(position.partition) != position.topic_id:
+                raise self._recreated(position)
             try:
                 if position.chunks is None:
                     position.end_offset = log.high_watermark
@@ -514,6 +559,7 @@ class Consumer:
                     position.chunks = log.scan_chunks(position.next_offset, position.end_offset)
                 position.fetched = next(position.chunks, [])
                 if position.fetched:
+                    self._metrics.fetches += 1
                     return True
                 # Below the end there are only control records, or offsets that compaction removed.
                 position.go_to(max(position.next_offset, position.end_offset))
@@ -522,9 +568,13 @@ class Consumer:
                 position.go_to(position.next_offset)  # the log was reopened meanwhile
             except OffsetOutOfRange as error:
                 position.go_to(position.next_offset)
+                self._topics.refresh(at_once=True)
+                if self._topic_id(position.partition) != position.topic_id:
+                    raise self._recreated(position) from error
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
                 logger.warning("%s: %s; continuing at offset %d", position.partition, error, offset)
                 position.go_to(offset)
+                self._metrics.offset_resets += 1
             except CorruptionError:
                 # Another process may have rewritten the tail. `read` distinguishes that from damage.
                 position.go_to(position.next_offset)
@@ -535,16 +585,50 @@ class Consumer:
                 position.go_to(position.next_offset)
                 raise
 
+    # ------------------------------------------------------------ metrics
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what this consumer has counted, and its lag. Any thread may call this.
+
+        The keys are those of the section `consumer` in docs/metrics.md.
+        """
+        section = self.gauges()
+        section.add(self._metrics)
+        return section.as_dict()
+
+    def gauges(self) -> ConsumerSection:
+        """Return the numbers of the present moment alone. Any thread may call this."""
+        section = ConsumerSection()
+        if self._closing.is_set():
+            return section
+        section.consumers = 1
+        iterated = self._iterated
+        for position in list(self._positions.values()):
+            log = self._table.known_log(position.partition)
+            end = max(position.end_offset, log.known_watermark if log is not None else 0)
+            lag = max(0, end - position.next_offset)
+            if iterated is not None and iterated[0] is position:
+                lag += length_hint(iterated[2])  # of the chunk that the position is already after
+            section.assigned_partitions += 1
+            section.records_lag += lag
+            section.records_lag_max = max(section.records_lag_max, lag)
+        return section
+
     # ------------------------------------------------------------ the group
 
     def _participate(self) -> None:
         """Send a heartbeat, commit if it is due, and update the assignment."""
         self._check_open()
+        now = self._clock.monotonic()
         # Before the heartbeat: in it a removed member rejoins, and would then commit its old positions.
-        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
+        if self._auto_commits and now >= self._next_commit:
             self._commit_positions(self._positions.keys())
         if self._membership is not None:
             self._membership.heartbeat()
+        elif now >= self._next_refresh:
+            # A heartbeat does this for the members of a group. A store may have no thread that does it.
+            self._next_refresh = now + self._max_rest_s
+            self._topics.refresh()
         # After both, which may have refreshed the topics.
         if self._checked_version != self._topics.version:
             self._checked_version = self._topics.version
@@ -573,6 +657,10 @@ class Consumer:
             return self._topics.check(partition).topic_id
         except TopicNotFound:
             return None
+
+    @staticmethod
+    def _recreated(position: Position) -> TopicNotFound:
+        return TopicNotFound(f"topic {position.partition.topic!r} was deleted or recreated since it was read")
 
     @property
     def _has_rejoined(self) -> bool:
@@ -658,6 +746,7 @@ class Consumer:
         With `commit=False`, or from another thread than the one that polls, nothing is committed, and the last records
         are read again.
         """
+        check_flags(commit=commit)
         self._close(commit=commit)
 
     def _close(self, *, commit: bool) -> None:
@@ -678,3 +767,20 @@ class Consumer:
             self._turns.close()
             if self._membership is not None:
                 self._membership.leave()
+
+
+class Consumer(ConsumerBase[Record]):
+    """Reads the records of topics. One thread at a time may use it.
+
+    Create one with `Store.consumer`. Use it as a context manager, or close it. Iterating returns records one by one and
+    waits for more, up to `consumer_timeout_ms` if that is set.
+    """
+
+    def _take(self, ready: list[Position], max_records: int) -> list[Record]:
+        if len(ready) == 1:
+            return ready[0].take(max_records)
+        records: list[Record] = []
+        for position in ready:
+            if len(records) < max_records:
+                records += position.take(max_records - len(records))
+        return records

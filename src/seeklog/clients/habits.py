@@ -9,8 +9,6 @@ from typing import Any, Final, NoReturn
 from seeklog.errors import UsageError
 
 _NEEDLESS: Final = "leave it out: a store is a directory in this process, without connections, requests or retries"
-_ENCODE: Final = "encode it yourself, for example send(topic, json.dumps(value).encode())"
-_DECODE: Final = "decode it yourself, for example json.loads(record.value)"
 _SAME_EVERYWHERE: Final = {
     "bootstrap_servers": "leave it out: the path passed to seeklog.open stands for it",
     "request_timeout_ms": _NEEDLESS,
@@ -23,8 +21,8 @@ _HABITS: Final = {
     "producer": _SAME_EVERYWHERE
     | {
         "acks": 'set it on the topic: config={"flush": "batch"} is acks="all", and {"flush": "interval"} is acks=1',
-        "value_serializer": _ENCODE,
-        "key_serializer": _ENCODE,
+        "value_serializer": "pass value=, for example value=json",
+        "key_serializer": "pass key=, for example key=str",
         "batch_size": "pass batch_bytes=",
         "buffer_memory": "pass buffer_bytes=",
         "enable_idempotence": "pass idempotence=",
@@ -39,8 +37,8 @@ _HABITS: Final = {
     "consumer": _SAME_EVERYWHERE
     | {
         "group_id": "pass group=",
-        "value_deserializer": _DECODE,
-        "key_deserializer": _DECODE,
+        "value_deserializer": "pass value=, for example value=json or value=json.loads",
+        "key_deserializer": "pass key=, for example key=str",
         "session_timeout_ms": "leave it out: a member that dies is noticed by its file lock",
         "isolation_level": "leave it out: reads return the records of all transactions",
         "partition_assignment_strategy": "leave it out: members keep their partitions when others join or leave",

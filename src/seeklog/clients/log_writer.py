@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import weakref
 from types import TracebackType
+from typing import Any
 
 from seeklog.clients.sender import Future, Lane, Sender, Unsynced, check_batching
 from seeklog.log import Log, TimestampRule
+from seeklog.metrics import Family, ProducerSection
 from seeklog.record import Bytes, Headers
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
@@ -55,7 +57,7 @@ class LogWriter:
         self._timestamps = TimestampRule(log.config, log.clock, subject=str(log.path))
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
         self._lane = Lane(log.location, _WholeLog(log), batch_bytes=largest)
-        self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
+        self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes, family=Family(ProducerSection))
         self._put = self._sender.put
         weakref.finalize(self, self._sender.end)
 
@@ -80,11 +82,17 @@ class LogWriter:
         An invalid record raises here. A later error is in the future.
         """
         record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
-        if timestamp_ms is not None and timestamp_ms <= self._timestamps.checked_up_to:
-            self._timestamps.check(None, timestamp_ms)
+        if timestamp_ms is not None:
+            rule = self._timestamps
+            if not rule.checked_up_to < timestamp_ms <= rule.accepted_up_to:
+                rule.check(None, timestamp_ms)
         if key is None:
             self._check_keys((record,))
         return self._put(self._lane, record, record_bound(record), AppendFuture)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what this writer has counted, with the keys of `Producer.metrics`. Any thread may call this."""
+        return self._sender.as_dict()
 
     def flush(self) -> None:
         """Write what is buffered and wait for it. Errors are in the futures."""

@@ -15,7 +15,7 @@ import random
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from seeklog import names
 from seeklog.arguments import check_offset, shown
@@ -23,6 +23,7 @@ from seeklog.clients.sender import Future, Gathering, Lane, Sender, Unsynced, ch
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
+from seeklog.metrics import Family, ProducerSection
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, Headers
 from seeklog.record.encode import record_bound
@@ -35,6 +36,18 @@ from seeklog.topics.topics import Topics
 Partitioner = Callable[[bytes, int], int]
 # How often an idempotent producer appends a batch to a failing log. The log is reopened before each retry.
 ATTEMPTS: Final = 3
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options that do not change what a producer takes, for type checkers."""
+
+    batch_bytes: int
+    linger_ms: float
+    buffer_bytes: int
+    partitioner: Partitioner
+    idempotence: bool
+    name: str | None
+    resume: bool
 
 
 class RecordMetadata(NamedTuple):
@@ -208,6 +221,7 @@ class Producer:
         clock: Clock,
         *,
         owner: object,
+        family: Family[ProducerSection],
         batch_bytes: int,
         linger_ms: float,
         buffer_bytes: int,
@@ -226,7 +240,7 @@ class Producer:
         self._now_ms = clock.now_ms
         self._routes: dict[str, _Route] = {}
         self._lanes: dict[TopicPartition, _PartitionLane] = {}
-        self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
+        self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes, family=family)
         self._put = self._sender.put
         # The store syncs the logs, so it must stay open for this producer even if nothing else refers to it.
         self._owner = owner
@@ -261,8 +275,10 @@ class Producer:
         route = self._routes.get(topic)
         if route is None or route.version != self._topics.version:
             route = self._find_route(topic)
-        if timestamp_ms is not None and timestamp_ms <= route.timestamps.checked_up_to:
-            route.timestamps.check(None, timestamp_ms)
+        if timestamp_ms is not None:
+            rule = route.timestamps
+            if not rule.checked_up_to < timestamp_ms <= rule.accepted_up_to:
+                rule.check(None, timestamp_ms)
         if key is None and route.needs_key:
             raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
         if partition is None:
@@ -329,6 +345,17 @@ class Producer:
         with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:
             known = log.next_sequence(self._identity.producer_id)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what this producer has counted, and its buffer. Any thread may call this.
+
+        The keys are those of the section `producer` in docs/metrics.md.
+        """
+        return self._sender.as_dict()
+
+    def gauges(self) -> ProducerSection:
+        """Return the numbers of the present moment alone. Any thread may call this."""
+        return self._sender.gauges()
 
     def _raise_unseen(self) -> None:
         error = self._sender.unseen_failure()

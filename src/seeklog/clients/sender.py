@@ -18,11 +18,12 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from seeklog.arguments import check_whole_number
 from seeklog.clock import Clock, check_timeout_s, check_wait_ms
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
+from seeklog.metrics import Family, ProducerSection
 from seeklog.record.layout import HEADER_SIZE
 from seeklog.record.record import Record
 
@@ -193,8 +194,11 @@ class _Part(NamedTuple):
 class Sender:
     """Gathers records into batches and appends them. Any thread may call any method."""
 
-    def __init__(self, clock: Clock, *, linger_ms: float, buffer_bytes: int) -> None:
+    def __init__(self, clock: Clock, *, linger_ms: float, buffer_bytes: int, family: Family[ProducerSection]) -> None:
         self._clock = clock
+        self._family = family
+        self.metrics = family.new()
+        """Changed by the thread and, for waiting callers, under the lock."""
         self._linger = linger_ms / 1000
         self._buffer_bytes = buffer_bytes
         self._buffered = 0
@@ -243,10 +247,12 @@ class Sender:
     def _wait_for_room(self, lane: Lane, size: int) -> None:
         if threading.current_thread() is self._thread:
             return  # a callback that sends runs in this thread, and no other thread would make room
+        began = self._clock.monotonic()
         while self._buffered + size > self._buffer_bytes and self._buffered:
             if lane.failure is not None or self._refusal is not None:
                 return
             self._room.wait()
+        self.metrics.wait_seconds.observe(self._clock.monotonic() - began)
 
     def flush(self) -> None:
         """Send what has gathered and wait until all of it is written or has failed."""
@@ -309,6 +315,22 @@ class Sender:
                 sending = []  # releases the records before the next wait
         except BaseException as error:
             self._end_with(error, sending)
+        finally:
+            self._family.retire(self.metrics)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything that was counted."""
+        section = self.gauges()
+        section.add(self.metrics)
+        return section.as_dict()
+
+    def gauges(self) -> ProducerSection:
+        """Return the numbers of the present moment alone."""
+        section = ProducerSection()
+        if self._refusal is None:
+            section.producers = 1
+            section.buffered_bytes, section.buffer_bytes = self._buffered, self._buffer_bytes
+        return section
 
     def _finish(self, batches: Iterable[Gathering]) -> None:
         """Make the room of batches free, and wake the callers that wait for it or for their end."""
@@ -366,6 +388,9 @@ class Sender:
 
     def _send(self, batches: list[Gathering]) -> None:
         """Append batches one by one, sync each log once if needed, then complete the futures."""
+        began = self._clock.monotonic()
+        for batch in batches:
+            self.metrics.queue_seconds.observe(began - batch.deadline + self._linger)
         sent = [(batch, self._append(batch.lane, batch.records)) for batch in batches]
         unsynced: dict[Unsynced, tuple[Lane, int]] = {}
         for batch, parts in sent:
@@ -379,6 +404,7 @@ class Sender:
             except Exception as error:
                 # No record that was appended to this log can be known to be durable.
                 failures[log] = self._failure(lane, error)
+        self.metrics.append_seconds.observe(self._clock.monotonic() - began)
         for batch, parts in sent:
             self._complete(
                 batch,
@@ -394,6 +420,9 @@ class Sender:
             if part.error is not None:
                 errors.update(dict.fromkeys(range(first, first + len(part.offsets)), part.error))
             first += len(part.offsets)
+        self.metrics.batches += 1
+        self.metrics.record_errors += len(errors)
+        self.metrics.records_sent += len(batch.records) - len(errors)
         if errors:
             if not self._failed:
                 # Log the first failure until a caller asks: the caller may never check the futures.
