@@ -26,6 +26,7 @@ from seeklog.files import take_lock
 from seeklog.log import Part, StagedFile, Transaction, read_transaction, write_transaction
 from seeklog.log.check.finding import Severity
 from seeklog.log.check.inspection import inspect_partition
+from seeklog.store import transactions_of
 from seeklog.topics.description import MovedOffset, Restored, RestoredGap
 from seeklog.topics.scope import find_partitions
 from store.workbench import append, open_store, read, snapshot
@@ -254,7 +255,7 @@ def test_interrupted_transaction_is_never_appended_twice(
     assert (found and found.state) == restored
     assert bool(done.torn_transactions) == is_torn
     with open_store(target) as again:
-        assert again.transactions.last_version("app") == (12 if restored else None)
+        assert transactions_of(again).last_version("app") == (12 if restored else None)
 
 
 # ---------------------------------------------------------------- refusals and interruptions

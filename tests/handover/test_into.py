@@ -165,7 +165,7 @@ def test_missing_topics_are_named_with_command_to_create_them(root: Path, tmp_pa
         f"{create} --topic customers --partitions 1 --replication-factor 1 --config {compact}",
         f"{create} --topic payments --partitions 2 --replication-factor 1 --config {settings}",
     ]
-    with pytest.raises(HandoverRefused, match="no topic 'customers', and 1 more are missing"):
+    with pytest.raises(HandoverRefused, match="no topic 'customers', and 1 more is missing"):
         into(root, tmp_path / "data")
     assert state_of(tmp_path / "data") == there
 

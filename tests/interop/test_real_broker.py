@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import seeklog
 from interop.broker_directories import (
     NAMES,
     PARTITIONS,
@@ -56,6 +57,16 @@ def test_collection_is_complete() -> None:
         assert len(partitions["compacted-0"]["records"]) < partitions["compacted-0"]["high_watermark"] / 2
         assert (partitions["deleted-0"]["log_start_offset"], partitions["deleted-1"]["log_start_offset"]) == (77, 120)
         assert len(partitions["txn-0"]["committed"]) < len(partitions["txn-0"]["records"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_largest_timestamp_is_that_of_the_records(unpacked: Path, name: str) -> None:
+    """Goal: markers of transactions, deleted records and preallocated indexes do not change it."""
+    with seeklog.open(unpacked / name, read_only=True) as store:
+        for partition in description(name)["partitions"]:
+            topic, _, number = partition.rpartition("-")
+            stamps = [timestamp for _, timestamp, *_ in expected_rows(name, partition)]
+            assert store.log(topic, int(number)).max_timestamp_ms() == max(stamps, default=None), partition
 
 
 @every_partition

@@ -18,10 +18,12 @@ from seeklog.topics.catalog import (
     Catalog,
     Change,
     Topic,
+    being_deleted,
     decode_catalog,
     decode_contents,
     deleted,
     deleting,
+    deletion_mark,
     encode_catalog,
     encode_change,
     new_topic_id,
@@ -110,6 +112,27 @@ def test_catalog_of_release_0_1_is_decoded() -> None:
             decode_catalog(old[:size], path="p")
 
 
+def test_deletion_noted_in_a_catalog_of_release_0_1_is_decoded() -> None:
+    entries = {"a": CATALOG["a"], "b": CATALOG["b"]}
+    body = b"seeklog-topics 1\n" + b"".join(json.dumps(put(topic)).encode() + b"\n" for topic in entries.values())
+    old = sealed(body)
+    marked = bytearray(old)
+    position = deletion_mark(old, "b")
+    assert position == old.index(b'"b"') - 1
+    marked[position] = ord("\t")
+
+    assert values(decode_catalog(bytes(marked), path="p")) == values(
+        {"a": CATALOG["a"], "b": being_deleted(CATALOG["b"])}
+    )
+    for data in (old, bytes(marked)):
+        for index in set(range(len(data))) - {deletion_mark(old, name) for name in entries}:
+            for damage in (data[index] ^ 1 << index % 8, ord("\t"), ord(" ")):
+                if data[index] != damage:
+                    with pytest.raises(CorruptionError):
+                        decode_catalog(data[:index] + bytes([damage]) + data[index + 1 :], path="p")
+    assert deletion_mark(SNAPSHOT, "b") is None
+
+
 def test_lines_are_topics_in_order_of_names() -> None:
     backwards = dict(reversed(CATALOG.items()))
 
@@ -156,7 +179,8 @@ def test_every_flipped_bit_of_catalog_is_refused(count: int) -> None:
 
 
 def test_flipped_bits_after_the_last_change_are_ignored() -> None:
-    for bit in range(8 * len(ENCODED.rstrip(b"\0")), 8 * len(ENCODED)):
+    # Seven is coprime to eight, so each bit of a byte is flipped somewhere.
+    for bit in range(8 * len(ENCODED.rstrip(b"\0")), 8 * len(ENCODED), 7):
         flipped = bytearray(ENCODED)
         flipped[bit // 8] ^= 1 << bit % 8
         assert values(decode_catalog(bytes(flipped), path="p")) == values(decode_catalog(ENCODED, path="p"))

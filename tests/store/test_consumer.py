@@ -293,6 +293,19 @@ def test_every_search_by_time_refuses_other_types(store: Store, wrong: Any) -> N
         store.reset_offsets("readers", "events", to_time_ms=wrong)
 
 
+@pytest.mark.parametrize("per_second", [1, 10**6, 10**9])
+def test_every_search_by_time_refuses_other_units(store: Store, per_second: int) -> None:
+    given = START_MS // 1000 * per_second
+    with store.consumer(["events"], group="readers") as consumer:
+        consumer.commit()
+        with pytest.raises(UsageError, match=f"the time {given} is .* in milliseconds, but 2023-11-14T22:13:20Z in"):
+            consumer.seek_to_time(given)
+    with pytest.raises(UsageError, match="in milliseconds, but"):
+        store.topic("events").offset_at_time(given)
+    with pytest.raises(UsageError, match="in milliseconds, but"):
+        store.reset_offsets("readers", "events", to_time_ms=given)
+
+
 def test_partitions_of_a_scan_given_as_a_number_are_refused(store: Store) -> None:
     with pytest.raises(UsageError, match=r"partitions is a list of numbers; pass \[0\]"):
         store.topic("events").scan(partitions=0)  # type: ignore[arg-type]

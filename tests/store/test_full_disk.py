@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,14 @@ import pytest
 import seeklog
 from crash.faulty import FaultyFiles
 from faults.small_disks import CannotMount, tmpfs
+from fuzz.mutation import seal_frame
 from log.workbench import QuickFiles, TickingClock
 from seeklog import Store, TopicPartition, names
-from seeklog.errors import DiskFull
+from seeklog.errors import DiskFull, NotAccessible
+from seeklog.topics.catalog import decode_catalog, put
 from store.workbench import append, open_store, partition_directories, read, strangers
+
+ENDLESS = 1 << 40
 
 
 class SmallDisk(QuickFiles):
@@ -24,7 +30,7 @@ class SmallDisk(QuickFiles):
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.capacity = 1 << 40
+        self.capacity = ENDLESS
 
     def used(self) -> int:
         return sum(-(-entry.stat().st_size // 4096) * 4096 for entry in self._root.rglob("*") if entry.is_file())
@@ -126,7 +132,7 @@ def test_deletion_that_a_kill_interrupted_is_finished_by_the_next_open(
     with pytest.raises(Killed):
         store.delete_topic("orders")
     assert len(renamed) == renames
-    disk.capacity = 1 << 40
+    disk.capacity = ENDLESS
 
     with open_store(root, read_only=True) as reader:
         assert reader.topics() == []
@@ -149,6 +155,132 @@ def test_deletion_without_room_even_then_is_finished_when_repeated(root: Path, d
         store.delete_topic("orders")
         assert store.topics() == []
         assert partition_directories(root) == []
+
+
+def alter_for_ever(store: Store) -> None:
+    while True:
+        store.alter_topic("orders", {"retention.ms": 5})
+
+
+def test_topic_is_deleted_after_a_change_that_found_no_room(root: Path, disk: SmallDisk) -> None:
+    """Goal: a snapshot that could not be written leaves the file to which a deletion is appended."""
+    with open_store(root, files=disk) as store:
+        store.create_topic("orders", partitions=1)
+        append(store, "orders", [bytes(90_000)])
+        disk.capacity = disk.used()
+        with pytest.raises(DiskFull):
+            alter_for_ever(store)
+        store.delete_topic("orders")
+        assert store.topics() == []
+
+
+# ---------------------------------------------------------------- with a catalog of release 0.1
+
+
+def make_catalog_old(root: Path) -> bytes:
+    """Rewrite the catalog as release 0.1 wrote it, in format 1. Return its bytes."""
+    catalog = decode_catalog((root / names.TOPICS).read_bytes(), path="p")
+    lines = [json.dumps(put(replace(topic, unopened=()))) for _, topic in sorted(catalog.items())]
+    old = seal_frame(b"seeklog-topics 1\n" + "".join(f"{line}\n" for line in lines).encode())
+    (root / names.TOPICS).write_bytes(old)
+    return old
+
+
+@pytest.fixture
+def old_root(root: Path, disk: SmallDisk) -> Path:
+    """A store of release 0.1 on a disk that is full once it is opened."""
+    with open_store(root, files=disk) as store:
+        store.create_topic("orders", partitions=2)
+        store.create_topic("orders-2", partitions=1)
+        for partition in range(2):
+            append(store, "orders", [bytes(20_000)], partition=partition)
+        append(store, "orders-2", [b"kept"])
+        store.commit_offsets("fraud", {TopicPartition("orders", 0): 1})
+    make_catalog_old(root)
+    return root
+
+
+def test_topic_of_release_0_1_is_deleted_on_a_full_disk(old_root: Path, disk: SmallDisk) -> None:
+    with open_store(old_root, files=disk) as store, open_store(old_root, read_only=True) as reader:
+        assert reader.topics() == store.topics() == ["orders", "orders-2"]
+        disk.capacity = disk.used()
+        with pytest.raises(DiskFull):
+            store.alter_topic("orders", {"retention.ms": 5})
+
+        store.delete_topic("orders")
+
+        assert reader.topics() == store.topics() == ["orders-2"]
+        assert [name for name in partition_directories(old_root) if name.startswith("orders-")] == ["orders-2-0"]
+        assert store.groups() == []
+        assert read(store, "orders-2") == [b"kept"]
+        store.create_topic("orders", partitions=1)
+    assert (old_root / names.TOPICS).read_bytes().startswith(b"seeklog-topics 2 ")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_deletion_noted_in_an_old_catalog_is_seen_by_other_stores(
+    old_root: Path, disk: SmallDisk, read_only: bool
+) -> None:
+    """Goal: the note changes neither the size nor the inode of the file."""
+    seen: list[list[str]] = []
+
+    class Looking(FaultyFiles):
+        def rename(self, source: str, target: str) -> None:
+            if "orders-" in source and not seen:
+                seen.append(other.topics())
+            super().rename(source, target)
+
+    with open_store(old_root, files=Looking(disk)) as store, open_store(old_root, read_only=read_only) as other:
+        assert other.topics() == ["orders", "orders-2"]
+        disk.capacity = disk.used()
+        store.delete_topic("orders")
+        assert seen == [["orders-2"]]
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_deletion_from_an_old_catalog_that_a_kill_interrupted_is_finished_by_the_next_open(
+    old_root: Path, disk: SmallDisk, steps: int
+) -> None:
+    """Goal: from the note on, the topic does not exist for anyone."""
+    done: list[str] = []
+
+    class Killing(FaultyFiles):
+        def _check(self, method: str, path: str) -> None:
+            if disk.capacity < ENDLESS and method in ("rename", "remove", "remove_directory"):
+                if len(done) == steps:
+                    raise Killed
+                done.append(method)
+            super()._check(method, path)
+
+    store = open_store(old_root, files=Killing(disk))
+    disk.capacity = disk.used()
+    with pytest.raises(Killed):
+        store.delete_topic("orders")
+    disk.capacity = ENDLESS
+
+    with open_store(old_root, read_only=True) as reader:
+        assert reader.topics() == ["orders-2"]
+    with open_store(old_root) as again:
+        assert again.topics() == ["orders-2"]
+        assert [name for name in partition_directories(old_root) if name.startswith("orders")] == ["orders-2-0"]
+        assert strangers(old_root) == []
+        assert read(again, "orders-2") == [b"kept"]
+
+
+def test_deletion_whose_note_in_an_old_catalog_was_not_synced_deletes_nothing(old_root: Path, disk: SmallDisk) -> None:
+    before = (old_root / names.TOPICS).read_bytes()
+    files = FaultyFiles(disk, only=names.TOPICS)
+    with open_store(old_root, files=files) as store:
+        disk.capacity = disk.used()
+        files.fail_at = files.calls + 1
+        with pytest.raises(NotAccessible):
+            store.delete_topic("orders")
+        assert files.failures == 1
+        assert (old_root / names.TOPICS).read_bytes() == before
+        assert store.topics() == ["orders", "orders-2"]
+        assert read(store, "orders") == [bytes(20_000)]
+        store.delete_topic("orders")
+        assert store.topics() == ["orders-2"]
 
 
 def test_topic_is_deleted_on_a_real_full_disk(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from seeklog.clients import LogWriter
 from seeklog.clients.sender import Delivery
 from seeklog.clock import MAX_WAIT_MS, MAX_WAIT_S
 from seeklog.errors import SeeklogError, UsageError
+from seeklog.store import transactions_of
 from store.workbench import append, open_store, snapshot
 
 NAN, INF = float("nan"), float("inf")
@@ -57,7 +58,7 @@ WAITS_MS: dict[str, Callable[[Store, Any], object]] = {
 }
 WAITS_S: dict[str, Callable[[Store, Any], object]] = {
     "wait_s of writer": lambda store, number: store.writer("t", 0, wait_s=number),
-    "wait_s of commit": lambda store, number: store.transactions.commit("app", 0, [], wait_s=number),
+    "wait_s of commit": lambda store, number: transactions_of(store).commit("app", 0, [], wait_s=number),
     "timeout of result": lambda store, number: Delivery().wait(number),
 }
 WHOLE: dict[str, Callable[[Store, Any], object]] = {
@@ -76,7 +77,7 @@ WHOLE: dict[str, Callable[[Store, Any], object]] = {
     "partitions to add": lambda store, number: store.add_partitions("t", partitions=number),
     "partition of log": lambda store, number: store.log("t", number),
     "partition of send": sent_to,
-    "version": lambda store, number: store.transactions.commit("app", number, []),
+    "version": lambda store, number: transactions_of(store).commit("app", number, []),
     "offset of read": lambda store, number: store.log("t", 0).read(number),
     "max_records of read": lambda store, number: store.log("t", 0).read(0, max_records=number),
     "max_bytes of read": lambda store, number: store.log("t", 0).read(0, max_bytes=number),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from log.workbench import PATIENCE_S, FailingFiles, TickingClock, open_log, value_of, values, wait_until
-from seeklog import Store, TopicPartition, names
+from seeklog import Log, Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.errors import LogClosed, LogFailed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
 from seeklog.topics import open_logs
@@ -131,6 +131,28 @@ def test_store_never_returns_closed_log(root: Path) -> None:
                 assert values(store.log("t", partition).scan()) == [
                     value_of(each) for each in range(partition, number + 1, 10)
                 ]
+
+
+class ClosingEntry(open_logs._Entry):
+    """An entry whose writer is closed by another thread after it was looked at once."""
+
+    looks = 0
+
+    @property
+    def writer(self) -> Log | None:  # type: ignore[override]
+        self.looks += 1
+        return self.log if self.looks == 1 else None
+
+    @writer.setter
+    def writer(self, log: Log | None) -> None:
+        pass
+
+
+def test_reader_looks_once_at_a_writer_that_is_being_closed(tmp_path: Path) -> None:
+    entry = ClosingEntry(T0)
+    with open_log(tmp_path) as log:
+        entry.log = log
+        assert entry.open_log() is log.reader
 
 
 def test_concurrent_readers_and_writers_over_few_files_lose_nothing(root: Path) -> None:

@@ -15,6 +15,7 @@ from seeklog import Consumer, Producer, Record, Store, TopicPartition
 from seeklog.errors import LogFailed, SeeklogError, TopicNotFound
 from seeklog.names import LOCK, RECOVERY_POINTS
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics.transactions import Staged
 from store.workbench import Snapshot, append, open_store, read, snapshot
 
@@ -48,7 +49,7 @@ def fill(store: Store) -> Staged:
         append(store, "compacted", [b"%d" % number], key=b"%d" % (number % 2))
     store.commit_offsets("g", {ZERO: 5})
     store.producer(name="loader").close()
-    stager = store.transactions.stager("app", TopicPartition("events", 1))
+    stager = transactions_of(store).stager("app", TopicPartition("events", 1))
     stager.add(encode_batch([Record(b"staged", timestamp_ms=5)]), record_count=1)
     topic_id = store.describe_topic("events").topic_id
     return Staged("events", topic_id, 1, stager.finish())
@@ -120,11 +121,11 @@ def join_a_group(swapped: Swapped) -> None:
 
 
 def commit_a_transaction(swapped: Swapped) -> None:
-    swapped.store.transactions.commit("app", 1, swapped.staged)
+    transactions_of(swapped.store).commit("app", 1, swapped.staged)
 
 
 def stage(swapped: Swapped) -> None:
-    swapped.store.transactions.stager("app", ZERO).add(
+    transactions_of(swapped.store).stager("app", ZERO).add(
         encode_batch([Record(b"staged", timestamp_ms=5)]), record_count=1
     )
 

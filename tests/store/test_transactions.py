@@ -34,6 +34,7 @@ from seeklog.log.transaction import (
     write_transaction,
 )
 from seeklog.record.batch import encode_batch
+from seeklog.store import transactions_of
 from seeklog.topics import transactions
 from seeklog.topics.transactions import Staged, Transactions
 from store.workbench import Holder, open_store, send
@@ -71,7 +72,7 @@ class DyingFiles(QuickFiles):
 
 def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, topic: str = "alerts") -> Staged:
     """Stage a batch for each value."""
-    stager = store.transactions.stager(app, TopicPartition(topic, partition))
+    stager = transactions_of(store).stager(app, TopicPartition(topic, partition))
     for value in values:
         stager.add(encode_batch([Record(value, timestamp_ms=5)]), record_count=1)
     return Staged(topic, store.describe_topic(topic).topic_id, partition, stager.finish())
@@ -101,7 +102,7 @@ def test_commit_finishes_although_producer_had_begun_to_append(
 
         monkeypatch.setattr(Transactions, "_parts", late)
         monkeypatch.setattr(transactions, "write_transaction", write_and_lose_power)
-        store.transactions.commit(APP, 0, staged)
+        transactions_of(store).commit(APP, 0, staged)
     with seeklog.open("/data/store", files=SimFiles(lost[0]), clock=FakeClock(), background=False) as store:
         send(store, "alerts", [b"next"])
         assert values_of(store, 0) == [b"late", b"staged", b"next"]
@@ -128,38 +129,38 @@ def test_staged_records_are_read_only_after_commit(root: Path) -> None:
         staged = [stage(store, 0, [b"a", b"b"]), stage(store, 2, [b"c"])]
         assert values_of(store, 0) == [b"before"]
 
-        assert store.transactions.commit(APP, 0, staged)
+        assert transactions_of(store).commit(APP, 0, staged)
 
         assert values_of(store, 0) == [b"before", b"a", b"b"]
         assert values_of(store, 2) == [b"c"]
         assert staged_files(root) == []
-        assert store.transactions.last_version(APP) == 0
+        assert transactions_of(store).last_version(APP) == 0
 
 
 def test_files_of_one_partition_are_appended_in_given_order(root: Path) -> None:
     with open_store(root) as store:
         staged = [stage(store, 1, [b"1", b"2"]), stage(store, 1, [b"3"]), stage(store, 1, [b"4"])]
-        store.transactions.commit(APP, 0, staged)
+        transactions_of(store).commit(APP, 0, staged)
         assert values_of(store, 1) == [b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("version", [0, 6, 7])
 def test_committed_or_older_version_is_not_appended_again(root: Path, version: int) -> None:
     with open_store(root) as store:
-        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
+        transactions_of(store).commit(APP, 7, [stage(store, 0, [b"a"])])
 
-        assert not store.transactions.commit(APP, version, [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])])
+        assert not transactions_of(store).commit(APP, version, [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])])
 
         assert values_of(store, 0) == [b"before", b"a"]
         assert values_of(store, 1) == []
         assert staged_files(root) == []
-        assert store.transactions.last_version(APP) == 7
+        assert transactions_of(store).last_version(APP) == 7
 
 
 def test_applications_have_separate_versions(root: Path) -> None:
     with open_store(root) as store:
-        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
-        assert store.transactions.commit("other", 0, [stage(store, 0, [b"b"], app="other")])
+        transactions_of(store).commit(APP, 7, [stage(store, 0, [b"a"])])
+        assert transactions_of(store).commit("other", 0, [stage(store, 0, [b"b"], app="other")])
         assert values_of(store, 0) == [b"before", b"a", b"b"]
 
 
@@ -172,13 +173,13 @@ def recreate(store: Store, topic: str = "alerts") -> None:
 def test_recreated_topic_gets_versions_committed_to_its_predecessor(root: Path) -> None:
     """Goal: a version counts for the topic that it was committed to, and only for that one."""
     with open_store(root) as store:
-        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
-        store.transactions.commit(APP, 8, [])  # it wrote nothing, so version 7 still has the last topic
+        transactions_of(store).commit(APP, 7, [stage(store, 0, [b"a"])])
+        transactions_of(store).commit(APP, 8, [])  # it wrote nothing, so version 7 still has the last topic
         recreate(store)
 
-        assert store.transactions.commit(APP, 6, [stage(store, 1, [b"6"])])
-        assert store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
-        assert not store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
+        assert transactions_of(store).commit(APP, 6, [stage(store, 1, [b"6"])])
+        assert transactions_of(store).commit(APP, 7, [stage(store, 0, [b"7"])])
+        assert not transactions_of(store).commit(APP, 7, [stage(store, 0, [b"7"])])
         assert values_of(store, 0) == [b"7"]
         assert values_of(store, 1) == [b"6"]
 
@@ -188,32 +189,32 @@ def test_version_is_refused_if_only_some_topics_were_recreated(root: Path) -> No
     """Goal: neither is a topic's part silently skipped, nor does another topic get its part twice."""
     with open_store(root) as store:
         store.create_topic("audit", partitions=1)
-        store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
-        store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
+        transactions_of(store).commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
+        transactions_of(store).commit(APP, 7, [stage(store, 0, [b"7"])])
         recreate(store)
 
         for staged in ([stage(store, 0, [b"7"])], [stage(store, 0, [b"7"]), stage(store, 0, [b"7"], topic="audit")]):
             with pytest.raises(UsageError, match=r"alerts, recreated .* audit may have"):
-                store.transactions.commit(APP, 7, staged)
-        assert store.transactions.last_version(APP) == 7
-        assert not store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
+                transactions_of(store).commit(APP, 7, staged)
+        assert transactions_of(store).last_version(APP) == 7
+        assert not transactions_of(store).commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
 
-        assert store.transactions.commit(APP, 8, [stage(store, 0, [b"8"]), stage(store, 0, [b"8"], topic="audit")])
+        assert transactions_of(store).commit(APP, 8, [stage(store, 0, [b"8"]), stage(store, 0, [b"8"], topic="audit")])
         assert values_of(store, 0) == [b"8"]
         assert values_of(store, 0, topic="audit") == [b"6", b"8"]
 
 
 def test_version_of_empty_transaction_is_stored(root: Path) -> None:
     with open_store(root) as store:
-        assert store.transactions.commit(APP, 3, [])
-        assert not store.transactions.commit(APP, 3, [stage(store, 0, [b"a"])])
+        assert transactions_of(store).commit(APP, 3, [])
+        assert not transactions_of(store).commit(APP, 3, [stage(store, 0, [b"a"])])
         assert values_of(store, 0) == [b"before"]
 
 
 def test_application_that_commits_once_leaves_no_files(root: Path) -> None:
     with open_store(root) as store:
-        store.transactions.commit("job", 0, [stage(store, 0, [b"a"], app="job")], keep=False)
-        assert store.transactions.last_version("job") is None
+        transactions_of(store).commit("job", 0, [stage(store, 0, [b"a"], app="job")], keep=False)
+        assert transactions_of(store).last_version("job") is None
     assert not list(root.glob(f"{names.TRANSACTION}*"))
 
 
@@ -230,7 +231,7 @@ def commit_in_child(
         store = open_store(root, files=files)
         staged = [stage(store, number, values, topic=topic) for number, values in parts]
         files.left, files.die_after = die_at, die_after
-        store.transactions.commit(APP, version, staged)
+        transactions_of(store).commit(APP, version, staged)
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
@@ -264,7 +265,7 @@ def test_kill_at_any_change_of_commit_leaves_all_or_nothing_once(root: Path, ope
             open_store(root).close()
         with open_store(root) as store:
             again = [stage(store, n, added[n]) for n in range(3)]
-            assert store.transactions.commit(APP, version, again) is not was_committed
+            assert transactions_of(store).commit(APP, version, again) is not was_committed
             for n in range(3):
                 other = interloper if n == 1 else []
                 order = [*added[n], *other] if was_committed else [*other, *added[n]]
@@ -283,7 +284,7 @@ def test_part_is_appended_after_records_of_broker(root: Path) -> None:
 
     with open_store(root) as store:
         assert values_of(store, 0) == [b"before", b"foreign", b"foreign", b"a", b"b"]
-        assert not store.transactions.commit(APP, 1, [])
+        assert not transactions_of(store).commit(APP, 1, [])
 
 
 def test_log_with_append_time_recognizes_appended_batches(tmp_path: Path) -> None:
@@ -295,7 +296,7 @@ def test_log_with_append_time_recognizes_appended_batches(tmp_path: Path) -> Non
         version += 1
         is_killed = commit_in_child(tmp_path, version, [(n, [b"%d" % version]) for n in range(2)], die_at=version)
         with open_store(tmp_path) as store:
-            store.transactions.commit(APP, version, [stage(store, n, [b"%d" % version]) for n in range(2)])
+            transactions_of(store).commit(APP, version, [stage(store, n, [b"%d" % version]) for n in range(2)])
             assert values_of(store, 0) == values_of(store, 1) == [b"%d" % n for n in range(1, version + 1)]
 
 
@@ -318,7 +319,7 @@ def test_part_of_deleted_topic_does_not_block_others(root: Path) -> None:
         write_transaction(QuickFiles(), str(root), Transaction(APP, 1, "committing", parts))
         store.delete_topic("doomed")
 
-        assert not store.transactions.commit(APP, 1, [])
+        assert not transactions_of(store).commit(APP, 1, [])
         assert values_of(store, 0) == [b"before", b"a"]
         assert staged_files(root) == []
 
@@ -333,7 +334,7 @@ def test_part_for_topic_recreated_by_another_process_is_not_skipped(root: Path) 
             other.create_topic("audit", partitions=1)
         assert commit_in_child(root, 1, [(0, [b"a", b"b"])], die_after=names.TRANSACTION, topic="audit")
 
-        assert not store.transactions.commit(APP, 1, [])
+        assert not transactions_of(store).commit(APP, 1, [])
         assert values_of(store, 0, topic="audit") == [b"a", b"b"]
 
 
@@ -341,7 +342,7 @@ def test_commit_to_topic_recreated_by_another_process_succeeds(root: Path) -> No
     with open_store(root) as store, open_store(root) as other:
         other.delete_topic("alerts")
         other.create_topic("alerts", partitions=1)
-        assert store.transactions.commit(APP, 0, [stage(other, 0, [b"a"])])
+        assert transactions_of(store).commit(APP, 0, [stage(other, 0, [b"a"])])
         assert values_of(store, 0) == [b"a"]
 
 
@@ -349,9 +350,9 @@ def test_records_staged_before_topic_was_recreated_are_refused(root: Path) -> No
     with open_store(root) as store:
         staged = [dataclasses.replace(stage(store, 0, [b"a"]), topic_id="another")]
         with pytest.raises(TopicNotFound, match="deleted and recreated"):
-            store.transactions.commit(APP, 0, staged)
+            transactions_of(store).commit(APP, 0, staged)
         assert values_of(store, 0) == [b"before"]
-        assert store.transactions.last_version(APP) is None
+        assert transactions_of(store).last_version(APP) is None
 
 
 @pytest.mark.id("transaction-topic-now-compacted")
@@ -362,13 +363,13 @@ def test_records_without_key_are_refused_if_topic_compacts_since_staging(root: P
         (store if by == "this process" else other).alter_topic("alerts", {"cleanup.policy": "compact"})
 
         with pytest.raises(InvalidRecord, match=r"alerts-0 is compacted: .* no key; nothing was committed"):
-            store.transactions.commit(APP, 0, staged)
+            transactions_of(store).commit(APP, 0, staged)
         assert values_of(store, 0) == [b"before"]
-        assert store.transactions.last_version(APP) is None
+        assert transactions_of(store).last_version(APP) is None
 
-        keyed = store.transactions.stager(APP, TopicPartition("alerts", 1))
+        keyed = transactions_of(store).stager(APP, TopicPartition("alerts", 1))
         keyed.add(encode_batch([Record(b"c", key=b"key")]), record_count=1)
-        assert store.transactions.commit(APP, 0, [dataclasses.replace(staged[1], file=keyed.finish())])
+        assert transactions_of(store).commit(APP, 0, [dataclasses.replace(staged[1], file=keyed.finish())])
         assert values_of(store, 1) == [b"c"]
 
 
@@ -378,11 +379,11 @@ def test_missing_or_short_staged_file_fails_commit_without_change(root: Path) ->
         (root / "alerts-0" / gone.file.name).unlink()
         os.truncate(root / "alerts-1" / short.file.name, 10)
         with pytest.raises(NotAccessible, match="is missing"):
-            store.transactions.commit(APP, 0, [gone])
+            transactions_of(store).commit(APP, 0, [gone])
         with pytest.raises(NotAccessible, match="has 10 bytes"):
-            store.transactions.commit(APP, 0, [short])
+            transactions_of(store).commit(APP, 0, [short])
         assert values_of(store, 0) == [b"before"]
-        assert store.transactions.last_version(APP) is None
+        assert transactions_of(store).last_version(APP) is None
 
 
 def test_staged_file_damaged_after_commit_is_reported_and_not_appended(root: Path) -> None:
@@ -405,9 +406,9 @@ def test_commit_to_locked_partition_fails_with_pid_of_writer(root: Path) -> None
     with Holder(root / "alerts-1" / names.LOCK) as holder, open_store(root) as store:
         staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
         with pytest.raises(LogLocked, match=f"process {holder.pid}"):
-            store.transactions.commit(APP, 0, staged, wait_s=0)
+            transactions_of(store).commit(APP, 0, staged, wait_s=0)
         assert values_of(store, 0) == [b"before"]
-        assert store.transactions.last_version(APP) is None
+        assert transactions_of(store).last_version(APP) is None
         assert len(staged_files(root)) == 2
 
 
@@ -416,7 +417,7 @@ def test_commit_removes_lost_attempts_and_old_files_of_others(root: Path) -> Non
     with open_store(root, clock=clock) as store:
         stage(store, 0, [b"lost"])
         other = stage(store, 0, [b"other"], app="other")
-        store.transactions.commit(APP, 0, [stage(store, 0, [b"a"])])
+        transactions_of(store).commit(APP, 0, [stage(store, 0, [b"a"])])
         assert staged_files(root) == [other.file.name]
     clock.advance(25 * 3600 * 1000)
     Log(root / "alerts-0", clock=clock).close()
@@ -429,12 +430,12 @@ def test_files_of_committed_transaction_are_not_discarded(root: Path) -> None:
     assert transaction is not None
     part = transaction.parts[0]
     with open_store(root, read_only=True) as reading:
-        reading.transactions.discard(APP)
+        transactions_of(reading).discard(APP)
         assert staged_files(root) == [part.files[0].name]
     with open_store(root) as store:
         stage(store, 1, [b"b"])
         others = stage(store, 2, [b"c"], app="other")
-        store.transactions.discard(APP)
+        transactions_of(store).discard(APP)
         assert staged_files(root) == [others.file.name]
         assert values_of(store, 0) == [b"before", b"a"]
 
@@ -445,16 +446,16 @@ def test_two_drivers_of_one_application_cannot_commit_at_once(root: Path) -> Non
         path = f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}"
         lock = take_lock(zombie._files, path, owner="4711")
         with pytest.raises(LogLocked, match="4711"):
-            store.transactions.commit(APP, 0, staged, wait_s=0)
+            transactions_of(store).commit(APP, 0, staged, wait_s=0)
         lock.close()
-        assert store.transactions.commit(APP, 0, staged)
+        assert transactions_of(store).commit(APP, 0, staged)
 
 
 def test_commit_needs_writable_store_and_valid_version(root: Path) -> None:
     with open_store(root, read_only=True) as store, pytest.raises(UsageError, match="read-only"):
-        store.transactions.commit(APP, 0, [])
+        transactions_of(store).commit(APP, 0, [])
     with open_store(root) as store, pytest.raises(UsageError, match="version must be a whole number"):
-        store.transactions.commit(APP, -1, [])
+        transactions_of(store).commit(APP, -1, [])
 
 
 def test_transaction_file_round_trips_and_every_flipped_bit_is_detected(root: Path) -> None:

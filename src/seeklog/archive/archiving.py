@@ -30,7 +30,7 @@ from seeklog.archive.manifest import (
 )
 from seeklog.archive.planning import Plan, Rules, check_target, plan_archive
 from seeklog.archive.source import Source, SourceChanged
-from seeklog.errors import ArchiveMismatch, NotAccessible, SeeklogError, UsageError
+from seeklog.errors import ArchiveMismatch, NotAccessible, SeeklogError, UsageError, counted
 from seeklog.files import translated
 from seeklog.files.depot import Depot, Version
 from seeklog.names import TopicPartition
@@ -106,7 +106,7 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
     _write_manifest(data, depot, over=plan.version)
     copies = plan.copies
     kept = sum(len(partition.steps) for partition in plan.partitions) - len(copies)
-    logger.info("%s: archived %d segments, %d were there already", depot.location, len(copies), kept)
+    logger.info("%s: archived %s, %d were there already", depot.location, counted(len(copies), "segment"), kept)
     return Archived(
         location=depot.location,
         copied_segments=len(copies),

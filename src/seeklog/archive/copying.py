@@ -15,7 +15,7 @@ from seeklog import names
 from seeklog.archive.manifest import Meter, SegmentEntry, StoredFile
 from seeklog.archive.planning import ELSEWHERE, Copy, Plan, Rules
 from seeklog.archive.source import check_unchanged, log_parts, source_file
-from seeklog.errors import ArchiveMismatch, CorruptionError
+from seeklog.errors import ArchiveMismatch, CorruptionError, counted
 from seeklog.files import Files
 from seeklog.files.depot import Depot
 from seeklog.log import Segment, Shared, aborted_below
@@ -167,7 +167,7 @@ def _check_arrived(path: str, sent: Meter, depot: Depot, rules: Rules) -> None:
         found = depot.sizes(directory).get(name, -1)
         if found == sent.size:
             return
-        what = f"{found} bytes"
+        what = counted(found, "byte")
     else:
         crc = _checksum(depot.read(path))
         if crc == sent.crc:

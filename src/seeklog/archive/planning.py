@@ -40,6 +40,7 @@ from seeklog.archive.source import (
     log_parts,
     read_root,
 )
+from seeklog.arguments import check_flags
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import ArchiveMismatch, CorruptionError, UsageError
 from seeklog.files import Files
@@ -66,6 +67,7 @@ class Rules:
     include_active: bool = False
 
     def __post_init__(self) -> None:
+        check_flags(allow_gaps=self.allow_gaps, repair=self.repair, include_active=self.include_active)
         if self.verify not in VERIFY:
             raise UsageError(f"verify must be one of {', '.join(VERIFY)}, not {self.verify!r}")
 

@@ -28,7 +28,7 @@ from seeklog.archive.manifest import Manifest, Meter, PartitionEntry, SegmentEnt
 from seeklog.archive.reading import catalog_of, checkpoint_of
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import CorruptionError, NotALog, TopicNotFound, UsageError
+from seeklog.errors import CorruptionError, NotALog, TopicNotFound, UsageError, counted
 from seeklog.files import (
     Files,
     Lock,
@@ -307,9 +307,10 @@ class _Partition:
         found = (state.size, state.crc, state.next_offset, state.record_count, state.batch_count)
         if found != (entry.log.size, entry.log.crc, entry.next_offset, entry.record_count, entry.batch_count):
             raise CorruptionError(
-                f"it holds {state.record_count} records in {state.batch_count} batches up to offset "
-                f"{state.next_offset - 1}, and the manifest has {entry.record_count} in {entry.batch_count} up to "
-                f"{entry.next_offset - 1}; archive to another location",
+                f"it holds {counted(state.record_count, 'record')} in "
+                f"{counted(state.batch_count, 'batch', 'batches')} up to offset {state.next_offset - 1}, and the "
+                f"manifest has {entry.record_count:,} in {entry.batch_count:,} up to {entry.next_offset - 1}; archive "
+                "to another location",
                 path=segment.path,
             )
         if seal is not None and (has_gap_after or (entry.is_partial and not is_last)):

@@ -37,6 +37,7 @@ from seeklog.files import Files, translated
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
 from seeklog.log import Log, LogReader, take_snapshot
+from seeklog.metrics import GroupSection
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.layout import partition_path
@@ -206,6 +207,8 @@ class Groups:
         self._read_only = read_only
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, _OffsetsPartition] = {}
+        self.metrics = GroupSection()
+        """Changed with `_lock` held."""
 
     # ------------------------------------------------------------ lookups
 
@@ -290,6 +293,7 @@ class Groups:
     def abandon(self) -> None:
         """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._lock = threading.Lock()
+        self.metrics = GroupSection()
         for offsets in self._partitions.values():
             offsets.lock = threading.RLock()
 
@@ -343,7 +347,24 @@ class Groups:
         """
         if not offsets:
             return
-        read = topic_ids or {}
+        began = self._clock.monotonic()
+        try:
+            self._commit(name, offsets, member_id=member_id, read=topic_ids or {})
+        except BaseException:
+            with self._lock:
+                self.metrics.commit_failures += 1
+            raise
+        with self._lock:
+            self.metrics.commit_seconds.observe(self._clock.monotonic() - began)
+
+    def _commit(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, int | tuple[int, str]],
+        *,
+        member_id: str | None,
+        read: Mapping[TopicPartition, str],
+    ) -> None:
         self._topics.refresh()
         self._check_topics(read)
         # Before the logs are read: a topic that is recreated in between must not be taken for the one that was checked.

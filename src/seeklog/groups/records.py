@@ -27,7 +27,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.names import TopicPartition
 
 OFFSET_KEY_VERSIONS = (0, 1)
@@ -171,7 +171,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= len(self._data) - self._at:
-            raise CorruptionError(f"a field of {size} bytes overruns the record's {len(self._data)}")
+            raise CorruptionError(f"a field of {counted(size, 'byte')} overruns the record's {len(self._data):,}")
         part = self._data[self._at : self._at + size]
         self._at += size
         return part
@@ -214,7 +214,9 @@ class _Reader:
     def count(self) -> int:
         size = self.uvarint() - 1 if self.is_flexible else self.int32()
         if size > len(self._data) - self._at:  # every item takes at least a byte
-            raise CorruptionError(f"{size} items cannot fit in {len(self._data) - self._at} bytes")
+            raise CorruptionError(
+                f"{counted(size, 'item')} cannot fit in {counted(len(self._data) - self._at, 'byte')}"
+            )
         return max(size, 0)
 
     def tagged_fields(self) -> None:

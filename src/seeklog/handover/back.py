@@ -19,9 +19,9 @@ from typing import Final
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, HandoverRefused
+from seeklog.errors import CorruptionError, HandoverRefused, counted
 from seeklog.files import Files, Kind, take_lock, translated
-from seeklog.handover.plan import LocalStore, Step, check_no_broker, counted, locked_root
+from seeklog.handover.plan import LocalStore, Step, check_no_broker, locked_root
 from seeklog.log import Segment, Shared, offset_index, scan_headers
 from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
 from seeklog.names import TopicPartition
@@ -115,7 +115,7 @@ class _Comparison:
             if after is not None:
                 catalog[name] = after
         if self._led:
-            detail = f"a broker led {len(self._led)} partitions, up to leader epoch {max(self._led)}"
+            detail = f"a broker led {counted(len(self._led), 'partition')}, up to leader epoch {max(self._led)}"
             self._steps.insert(0, Step("led", detail=detail))
         return BackPlan(
             root=self._root,

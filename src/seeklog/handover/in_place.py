@@ -24,7 +24,7 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX
-from seeklog.errors import HandoverRefused, UsageError
+from seeklog.errors import HandoverRefused, UsageError, counted
 from seeklog.files import Files, replace_file, translated
 from seeklog.handover.plan import (
     LocalStore,
@@ -32,7 +32,6 @@ from seeklog.handover.plan import (
     Step,
     StoreState,
     TopicState,
-    counted,
     update_root_offsets,
 )
 from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_properties

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from seeklog import names
-from seeklog.errors import CorruptBatch, HandoverRefused
+from seeklog.errors import CorruptBatch, HandoverRefused, counted
 from seeklog.files import Files, read_parts, remove_if_exists, replace_file, translate, translated, write_parts
 from seeklog.handover.plan import (
     LocalStore,
@@ -132,9 +132,9 @@ class IntoPlan:
         for copy in self.copies:
             lowered = f", leader epochs above {copy.max_epoch} lowered to it" if copy.lowers_epochs else ""
             action = "copied before" if copy.is_there else "copy"
-            yield Step(action, *copy.source.partition, detail=f"{copy.size_bytes} bytes{lowered}")
+            yield Step(action, *copy.source.partition, detail=f"{counted(copy.size_bytes, 'byte')}{lowered}")
         if self.offsets:
-            yield Step("write", file=self.offsets_path, detail=f"offsets of {len(self.groups)} groups")
+            yield Step("write", file=self.offsets_path, detail=f"offsets of {counted(len(self.groups), 'group')}")
 
     @property
     def groups(self) -> list[str]:
@@ -225,8 +225,8 @@ def _check_topic(topic: TopicState, cluster_topic: ClusterTopic, *, node_id: str
     name, count = topic.name, len(topic.partitions)
     if len(cluster_topic.partitions) != count:
         raise HandoverRefused(
-            f"topic {name!r} has {len(cluster_topic.partitions)} partitions in the cluster and {count} in the store, "
-            f"so keys would map to other partitions. Delete it there and create it with {count}"
+            f"topic {name!r} has {counted(len(cluster_topic.partitions), 'partition')} in the cluster and {count} in "
+            f"the store, so keys would map to other partitions. Delete it there and create it with {count}"
         )
     for number, partition in sorted(cluster_topic.partitions.items()):
         if len(partition.replicas) != 1:
@@ -331,7 +331,7 @@ def hand_over_into(
     if missing:
         raise HandoverRefused(
             f"the cluster has no topic {missing[0].name!r}"
-            + (f", and {len(missing) - 1} more are missing" if len(missing) > 1 else "")
+            + (f", and {counted(len(missing) - 1, 'more is', 'more are')} missing" if len(missing) > 1 else "")
             + ". Create them there, stop the broker, then run this again; --dry-run shows the commands"
         )
     with locked_root(store.files, target.data_dir), store.locked():
@@ -403,7 +403,7 @@ def _lowered_parts(files: Files, path: str, max_epoch: int) -> Iterator[Part]:
             origin += end
     if left:
         raise CorruptBatch(
-            f"the log ends in the middle of a batch, {len(left)} bytes in",
+            f"the log ends in the middle of a batch, {counted(len(left), 'byte')} in",
             path=path,
             position=origin,
             advice="Run seeklog verify on the store for the extent.",

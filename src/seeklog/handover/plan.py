@@ -122,10 +122,6 @@ class Step:
     detail: str | None = None
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
 def local_root(path: str) -> str:
     """Return the absolute path of a directory."""
     if names.is_url(path):

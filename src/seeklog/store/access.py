@@ -16,6 +16,7 @@ from seeklog.names import TopicPartition
 if TYPE_CHECKING:
     from seeklog.archive.source import Source
     from seeklog.store.store import Store
+    from seeklog.topics.transactions import Transactions
 
 
 # A commit of offsets takes a few milliseconds.
@@ -32,6 +33,12 @@ def origin_of(store: Store) -> Origin:
     files, location = store._files, store._location
     stored = files.stored if isinstance(files, StoredFiles) else {}
     return Origin(root=location.root, storage_options=location.storage_options, stored=dict(stored))
+
+
+def transactions_of(store: Store) -> Transactions:
+    """Return the transactions of staged batches, each appended to many partitions exactly once. For the Spark sink."""
+    store._check_open()
+    return store._transactions
 
 
 def archive_source(store: Store, topics: Iterable[str] | None = None, *, include_active: bool = False) -> Source:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from seeklog.log import LogReader
+from seeklog.log import LogReader, find_offset_at_time
 from seeklog.record import arrow
 from seeklog.store.topic import Range
 
@@ -136,7 +136,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         if first_us >= end_us:
             return start, start
         if first_us > 0:
-            found = part.log.offset_at_time(-(-first_us // 1000))
+            found = find_offset_at_time(part.log, -(-first_us // 1000))
             start = stop if found is None else max(start, found)
         if end_us < _LAST_US:
             stop = _stop_before(part.log, end_us, start=start, stop=stop)
@@ -173,7 +173,7 @@ def _time(microseconds: int) -> Any:
 
 def _stop_before(log: LogReader, end_us: int, *, start: int, stop: int) -> int:
     """Return the offset after the last record with a timestamp before a time."""
-    after = log.offset_at_time(-(-end_us // 1000))
+    after = find_offset_at_time(log, -(-end_us // 1000))
     if after is None or after >= stop:
         return stop
     if log.config.message_timestamp_type == "LogAppendTime":

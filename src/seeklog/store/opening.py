@@ -11,7 +11,7 @@ from typing import Any
 
 from seeklog import names
 from seeklog.archive.reading import open_archive
-from seeklog.arguments import check_whole_number
+from seeklog.arguments import check_flags, check_whole_number
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import InvalidConfig, InvalidName, UsageError
@@ -75,6 +75,7 @@ def open_store(
     exist, and nothing on disk changes. With `background=False` no thread syncs, rolls or deletes by retention: call
     `maintain`. `clock` and `files` replace the system's clock and disk in tests.
     """
+    check_flags(read_only=False if read_only is None else read_only, background=background)
     root = _root_of(path)
     clock = clock or SystemClock()
     limit = _files_to_open() if max_open_files is None else max_open_files

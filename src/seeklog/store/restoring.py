@@ -30,6 +30,7 @@ from seeklog.archive.restoring import (
     restoring,
     size_of,
 )
+from seeklog.arguments import check_flags
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import CorruptionError, UsageError
@@ -63,6 +64,7 @@ def restore(
     With `dry_run` the sizes of the archive's files are checked, and nothing is written. `storage_options` are for the
     archive. `progress` is called with the bytes restored so far and the total.
     """
+    check_flags(dry_run=dry_run)
     if isinstance(topics, str):
         raise UsageError(f"topics is a list of names; pass [{topics!r}]")
     files = files or OsFiles()

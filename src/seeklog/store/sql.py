@@ -79,6 +79,20 @@ class ResultColumn(NamedTuple):
     is_number: bool
 
 
+class Statement(NamedTuple):
+    """One statement, as DuckDB runs it."""
+
+    text: str
+    returns_rows: bool
+    """False for a statement that never has a result."""
+    is_change: bool
+    """Whether it may change rows."""
+
+    def has_result(self, columns: list[str]) -> bool:
+        """Return whether these columns are a result. DuckDB 2 also reports the success of statements without one."""
+        return self.returns_rows and not (self.is_change and columns == ["Count"])
+
+
 class QueryFailed(SeeklogError):
     """DuckDB failed in the middle of a query."""
 
@@ -131,16 +145,31 @@ class Session:
                 self._connection.register(name, table)
                 self.tables[name] = table
 
-    @contextlib.contextmanager
-    def query(self, query: str) -> Iterator[tuple[list[ResultColumn], Rows]]:
-        """Yield the columns and rows of a query's result. Rows are produced as they are consumed.
+    def statements(self, text: str) -> list[Statement]:
+        """Return the statements in a text. Raises `UsageError` if one of them has a syntax error."""
+        with _translate_errors(self._duckdb, self.tables):
+            found = self._connection.extract_statements(with_our_arrows(text))
+        kinds = self._duckdb.ExpectedResultType
+        return [
+            Statement(
+                each.query,
+                returns_rows=kinds.QUERY_RESULT in each.expected_result_type,
+                is_change=kinds.CHANGED_ROWS in each.expected_result_type,
+            )
+            for each in found
+        ]
 
-        Ctrl-C interrupts the query, and the session can go on. `reads` of the tables list what it has read.
+    @contextlib.contextmanager
+    def query(self, statement: Statement) -> Iterator[tuple[list[ResultColumn], Rows]]:
+        """Yield the columns and rows of a statement's result. Rows are produced as they are consumed.
+
+        A statement without a result, such as `create table`, has no columns. Ctrl-C interrupts the statement, and the
+        session can go on. `reads` of the tables list what it has read.
         """
         for table in self.tables.values():
             table.begin()
         with _translate_errors(self._duckdb, self.tables):
-            reader = self._work.do(partial(_reader, self._connection, with_our_arrows(query)))
+            reader = self._work.do(partial(_reader, self._connection, statement))
             if reader is None:
                 yield [], iter(())
                 return
@@ -178,13 +207,17 @@ class _Interruptible:
         self._worker.shutdown()
 
 
-def _reader(connection: Any, query: str) -> Any:
+def _reader(connection: Any, statement: Statement) -> Any:
     """Return a stream of the result, or None for a statement without one."""
-    relation = connection.sql(query)
+    relation = connection.sql(statement.text)
     if relation is None:
         return None
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-    return stream(BATCH_ROWS)
+    reader = stream(BATCH_ROWS)
+    if statement.has_result(relation.columns):
+        return reader
+    reader.close()
+    return None
 
 
 @contextlib.contextmanager

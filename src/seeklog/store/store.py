@@ -15,16 +15,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, overload
 
 from seeklog import names
-from seeklog.arguments import check_offset
-from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
+from seeklog.arguments import check_flags, check_offset
+from seeklog.clients.consumer import (
+    AutoOffsetReset,
+    Consumer,
+    ConsumerBase,
+    ConsumerOptions,
+    Listener,
+    offset_from_time,
+)
 from seeklog.clients.habits import refuse_arguments
-from seeklog.clients.producer import Partitioner, Producer
+from seeklog.clients.producer import Partitioner, Producer, ProducerOptions
 from seeklog.clock import as_milliseconds, check_wait_s
 from seeklog.config import DEFAULT_PARTITIONS, LogConfig
 from seeklog.errors import (
+    GroupNotFound,
     LogClosed,
     SeeklogError,
     TopicNotFound,
@@ -34,6 +42,7 @@ from seeklog.files import HeldFiles, ReadOnlyFiles, local_path, translated
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance, take_snapshot
+from seeklog.metrics import ConsumerSection, Family, ProducerSection
 from seeklog.names import TopicPartition
 from seeklog.record.key_hash import partition_of
 from seeklog.store.access import archive_source
@@ -47,8 +56,12 @@ from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Unpack
 
     from seeklog.archive.planning import Verify
+    from seeklog.clients.deserializing import DeserializingConsumer, OnError
+    from seeklog.clients.serializers import Deserializer, Serializer
+    from seeklog.clients.serializing import SerializingProducer
     from seeklog.store.opening import Location
     from seeklog.topics.catalog import Topic as CatalogTopic
 
@@ -70,7 +83,9 @@ class Store:
         self._clock = clock
         self._read_only = read_only
         self._is_closed = False
-        self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._clients: weakref.WeakSet[Producer | ConsumerBase[Any]] = weakref.WeakSet()
+        self._producers = Family(ProducerSection)
+        self._consumers = Family(ConsumerSection)
         # Whatever changes the store, but for its logs: nothing more if the path comes to lead to another directory.
         held = None if read_only else HeldFiles(files, root)
         self._held_files = held or files
@@ -93,7 +108,7 @@ class Store:
         if not read_only:
             self._topics.finish_deletes()
             self._transactions.finish_open()
-        self._upkeep = Upkeep(self._topics, self._table, read_only=read_only)
+        self._upkeep = Upkeep(self._topics, self._table, clock=clock, read_only=read_only)
         # A thread other than the one that syncs: jobs wait for locks of other processes.
         self._jobs = Maintenance(clock) if background else None
         for threads in self._threads():
@@ -147,6 +162,9 @@ class Store:
         self._topics.abandon()
         self._table.abandon()
         self._groups.abandon()
+        self._upkeep.abandon()
+        self._producers.abandon()
+        self._consumers.abandon()
         for threads in self._threads():
             threads.abandon()
 
@@ -154,6 +172,7 @@ class Store:
 
     def topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of the topics, sorted. With `internal`, include Kafka's internal topics."""
+        check_flags(internal=internal)
         self._check_open()
         self._topics.refresh()
         return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
@@ -236,17 +255,24 @@ class Store:
         self._check_writable("no partition can be written")
         return self._table.borrow(TopicPartition(topic, number), wait_s=wait_s)
 
-    @property
-    def transactions(self) -> Transactions:
-        """Transactions of staged batches, each appended to many partitions exactly once. The Spark sink uses them."""
-        self._check_open()
-        return self._transactions
-
     # ------------------------------------------------------------ clients
+
+    @overload
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer: ...
+
+    @overload
+    def producer(
+        self, *, value: Serializer, key: Serializer | None = None, **options: Unpack[ProducerOptions]
+    ) -> SerializingProducer: ...
+
+    @overload
+    def producer(self, *, key: Serializer, **options: Unpack[ProducerOptions]) -> SerializingProducer: ...
 
     def producer(
         self,
         *,
+        key: Serializer | None = None,
+        value: Serializer | None = None,
         batch_bytes: int = 16384,
         linger_ms: float = 5,
         buffer_bytes: int = 32 << 20,
@@ -255,7 +281,7 @@ class Store:
         name: str | None = None,
         resume: bool = False,
         **unknown: Never,
-    ) -> Producer:
+    ) -> Producer | SerializingProducer:
         """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
 
         With `idempotence`, a batch whose append may have failed is sent again and stored exactly once. A `name` implies
@@ -263,12 +289,16 @@ class Store:
         that this one has written. With `resume`, the producer continues the sequence of its predecessor, and `written`
         returns how many of its records each partition holds. After a crash an application can then send the missing
         records, and none twice.
+
+        `key` and `value` serialize these fields: see `seeklog.serializers`.
         """
         if unknown:
             refuse_arguments(Store.producer, unknown)
+        check_flags(idempotence=idempotence, resume=resume)
         self._check_writable("a producer needs a store that is open for writing")
         if resume and name is None:
             raise UsageError("resume needs a name: pass name=..., the name of the producer to resume")
+        wrap = None if key is None and value is None else _serializing(key, value)
         identity = None
         if name is not None:
             with translated(f"{self._root}: the epoch of producer {name!r} cannot be saved"):
@@ -281,6 +311,7 @@ class Store:
                 self._table,
                 self._clock,
                 owner=self,
+                family=self._producers,
                 batch_bytes=batch_bytes,
                 linger_ms=linger_ms,
                 buffer_bytes=buffer_bytes,
@@ -292,13 +323,44 @@ class Store:
                 identity.release()
             raise
         self._clients.add(producer)
-        return producer
+        self._producers.add(producer)
+        return producer if wrap is None else wrap(producer)
+
+    @overload
+    def consumer(self, topics: Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Sequence[str] = (),
+        *,
+        value: Deserializer,
+        key: Deserializer | None = None,
+        on_error: OnError = "raise",
+        dead_letter_topic: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> DeserializingConsumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Sequence[str] = (),
+        *,
+        key: Deserializer,
+        on_error: OnError = "raise",
+        dead_letter_topic: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> DeserializingConsumer: ...
 
     def consumer(
         self,
         topics: Sequence[str] = (),
         *,
         group: str | None = None,
+        key: Deserializer | None = None,
+        value: Deserializer | None = None,
+        on_error: OnError = "raise",
+        dead_letter_topic: str | None = None,
         auto_offset_reset: AutoOffsetReset = "latest",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
@@ -310,13 +372,18 @@ class Store:
         on_assign: Listener | None = None,
         on_revoke: Listener | None = None,
         **unknown: Never,
-    ) -> Consumer:
+    ) -> Consumer | DeserializingConsumer:
         """Return a consumer of topics. The consumers of a group share the partitions, in one process or several.
 
         Without `topics`, call its `assign`. `auto_offset_reset` is the starting point in partitions for which the group
         has committed no offset, and in all partitions without a group. `on_assign` is called with partitions that were
         added, `on_revoke` with partitions that are about to be revoked (the listener can still commit them) or were
         lost because the consumer did not poll in time.
+
+        `key` and `value` deserialize these fields: see `seeklog.serializers`. A record that cannot be deserialized
+        raises `DeserializationError`, and the consumer stays there. With `on_error="skip"` it is logged and skipped; a
+        callable gets the error, and the record is skipped unless the callable raises. With a `dead_letter_topic` it is
+        appended there, durably, with the headers of Kafka Connect.
         """
         if unknown:
             refuse_arguments(Store.consumer, unknown)
@@ -325,11 +392,17 @@ class Store:
             raise UsageError(f"topics is a list of names; pass [{topics!r}]")
         if group is not None:
             self._check_writable("a group's offsets cannot be written; consume without a group")
-        consumer = Consumer(
+        kind: Callable[..., Consumer | DeserializingConsumer] = Consumer
+        if key is not None or value is not None:
+            kind = self._deserializing(key, value, on_error, dead_letter_topic, group=group, client_id=client_id)
+        elif on_error != "raise" or dead_letter_topic is not None:
+            raise UsageError("on_error and dead_letter_topic are for deserializers; pass key or value")
+        consumer = kind(
             self._topics,
             self._table,
             self._groups,
             owner=self,
+            family=self._consumers,
             files=self._held_files,
             clock=self._clock,
             subscribed=topics,
@@ -346,7 +419,37 @@ class Store:
             on_revoke=on_revoke,
         )
         self._clients.add(consumer)
+        self._consumers.add(consumer)
         return consumer
+
+    def _deserializing(
+        self,
+        key: Deserializer | None,
+        value: Deserializer | None,
+        on_error: OnError,
+        dead_letter_topic: str | None,
+        *,
+        group: str | None,
+        client_id: str,
+    ) -> Callable[..., DeserializingConsumer]:
+        """Return the class of a deserializing consumer, bound to its deserializers."""
+        # Imported on use: most programs have records of bytes.
+        from seeklog.clients.dead_letters import DeadLetters
+        from seeklog.clients.deserializing import Deserializers, DeserializingConsumer
+        from seeklog.clients.serializers import decode_of
+
+        letters = None
+        if dead_letter_topic is not None:
+            self._check_writable("dead letters cannot be written; pass on_error")
+            letters = DeadLetters(self._topics, self._table, dead_letter_topic, consumer=group or client_id)
+        return partial(
+            DeserializingConsumer,
+            deserializers=Deserializers(
+                None if key is None else decode_of(key, "key"), None if value is None else decode_of(value, "value")
+            ),
+            on_error=on_error,
+            dead_letters=letters,
+        )
 
     def _check_writable(self, why: str) -> None:
         self._check_open()
@@ -418,7 +521,7 @@ class Store:
             raise UsageError("pass either to=... or to_time_ms=...")
         if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
-        wanted_ms = None if to_time_ms is None else as_milliseconds(to_time_ms)
+        wanted_ms = None if to_time_ms is None else as_milliseconds(to_time_ms, clock=self._clock)
         self._check_writable("offsets cannot be written")
         self._topics.refresh()
         self._groups.check_idle(self._groups.find(group))
@@ -503,6 +606,37 @@ class Store:
 
     # ------------------------------------------------------------ maintenance
 
+    def metrics(self, *, by_topic: bool = False, by_partition: bool = False, by_group: bool = False) -> dict[str, Any]:
+        """Return what this store has counted since it was opened, as a dict that `json.dumps` takes.
+
+        docs/metrics.md lists the keys. The totals are read from memory and have a fixed size. `by_topic` and
+        `by_partition` add the numbers of each topic or partition that this store has opened for writing. `by_group`
+        adds the lag of every group, and reads the ends of the partitions for that.
+        """
+        # Imported on use: it would add to the time of `import seeklog`.
+        from seeklog.store.metrics import count_all, count_by_partition, count_by_topic, sum_lags
+
+        check_flags(by_topic=by_topic, by_partition=by_partition, by_group=by_group)
+        self._check_open()
+        found = count_all(
+            topics=self._topics,
+            table=self._table,
+            groups=self._groups,
+            upkeep=self._upkeep,
+            producers=self._producers,
+            consumers=self._consumers,
+        )
+        if by_topic:
+            found["by_topic"] = count_by_topic(self._table)
+        if by_partition:
+            found["by_partition"] = count_by_partition(self._table)
+        if by_group:
+            found["by_group"] = lags = {}
+            for name in self._groups.names():
+                with contextlib.suppress(GroupNotFound):  # deleted meanwhile
+                    lags[name] = sum_lags(self.lag(name))
+        return found
+
     def maintain(self) -> int:
         """Do all background work now: roll, sync, retain, compact, build key indexes, write the root's checkpoints.
 
@@ -546,7 +680,7 @@ class Store:
         self._is_closed = True
         first_error: BaseException | None = None
         steps: list[Callable[[], object]] = [
-            partial(client.close, commit=commit) if isinstance(client, Consumer) else client.close
+            partial(client.close, commit=commit) if isinstance(client, ConsumerBase) else client.close
             for client in list(self._clients)
         ]
         steps += [threads.stop for threads in self._threads()]
@@ -561,6 +695,19 @@ class Store:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
+
+
+def _serializing(key: Serializer | None, value: Serializer | None) -> Callable[[Producer], SerializingProducer]:
+    """Return what wraps a producer. Raises `UsageError` for a serializer that cannot be used."""
+    # Imported on use: most programs have records of bytes.
+    from seeklog.clients.serializers import encode_of
+    from seeklog.clients.serializing import SerializingProducer
+
+    return partial(
+        SerializingProducer,
+        key=None if key is None else encode_of(key, "key"),
+        value=None if value is None else encode_of(value, "value"),
+    )
 
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()

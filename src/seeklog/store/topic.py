@@ -11,7 +11,7 @@ from seeklog.arguments import check_offset
 from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
 from seeklog.errors import TopicNotFound, UsageError
-from seeklog.log import LogReader
+from seeklog.log import LogReader, find_offset_at_time
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, arrow
 from seeklog.record.encode import checked_key
@@ -175,10 +175,8 @@ class Topic:
 
         The time is milliseconds since 1970, or a datetime with a time zone.
         """
-        wanted_ms = as_milliseconds(timestamp_ms)
+        wanted_ms = as_milliseconds(timestamp_ms, clock=self._topics.clock)
         return {
-            TopicPartition(self.name, number): self._ask(
-                number, partial(LogReader.offset_at_time, timestamp_ms=wanted_ms)
-            )
+            TopicPartition(self.name, number): self._ask(number, partial(find_offset_at_time, timestamp_ms=wanted_ms))
             for number in self.partitions
         }

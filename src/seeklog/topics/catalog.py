@@ -12,7 +12,8 @@ the changes since, each with its size and CRC. `format/catalog.md` defines both.
 
 A change takes effect when its line is durable. A topic may have two more fields: `unopened`, the partitions that no
 writer has opened, and `change`. A topic that is being deleted does not exist for users. seeklog 0.1 replaced the whole
-file for each change (format 1), and noted topics that were being created or extended, too.
+file for each change (format 1), and noted topics that were being created or extended, too. On a full disk a deletion is
+noted there by overwriting one byte, because there may be no room for a new file.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.record.crc import crc32c
 from seeklog.record.framed import parse_json
 
 VERSION = 2
 _TYPE = b"seeklog-topics "
 _CRC = b"crc32c "
+# How a topic's line begins in format 1, and how it begins while the topic is being deleted: one byte is overwritten. A
+# power loss leaves either byte, and no damage of a single bit turns one into the other.
+_LINE = b'\n{"topic": '
+DELETION_MARK = b"\t"
+_MARKED_LINE = _LINE[:-1] + DELETION_MARK
 CRC_LINE_SIZE = len(_CRC) + 9
 # Blocks of most file systems. The file occupies all of its blocks, so an appended change needs no room on the disk.
 _BLOCK = 4096
@@ -204,10 +210,15 @@ def decode_contents(data: bytes, *, path: str) -> Contents:
             path=path,
         )
     if version == b"1":
-        catalog, end = _decode_snapshot(data, len(data), path)
-        return Contents(catalog, end, end, False)
+        catalog, end = _decode_snapshot(data.replace(_MARKED_LINE, _LINE), len(data), path)
+        for name in _marked(data):
+            catalog[name] = being_deleted(catalog[name])
+        # A mark changes neither the size nor the end of the file, so all of it shows whether it has changed.
+        return Contents(catalog, end, 0, False)
     if size != b"%d" % len(data):
-        raise _damage(f"the catalog of topics has {len(data)} bytes, but its first line says {size[:20]!r}", path)
+        raise _damage(
+            f"the catalog of topics has {counted(len(data), 'byte')}, but its first line says {size[:20]!r}", path
+        )
     mark = data.find(b"\n" + _CRC)
     catalog, end = _decode_snapshot(data, mark + 1 + CRC_LINE_SIZE, path)
     found = decode_changes(data, end, path=path)
@@ -227,6 +238,17 @@ def _decode_snapshot(data: bytes, end: int, path: str) -> tuple[Catalog, int]:
     except _INVALID as error:
         raise _damage(f"the catalog does not parse: {error}", path) from error
     return {topic.name: topic for topic in topics}, end
+
+
+def _marked(data: bytes) -> list[str]:
+    """Return the topics that are being deleted according to the marks in a file of format 1."""
+    return [parse_json(line)["topic"] for line in data.splitlines() if line.startswith(_MARKED_LINE[1:])]
+
+
+def deletion_mark(data: bytes, name: str) -> int | None:
+    """Return the position of the byte that marks a topic as being deleted; None unless the file has format 1."""
+    line = data.find(_LINE + json.dumps(name).encode("ascii"))
+    return line + len(_LINE) - 1 if data.startswith(_TYPE + b"1\n") and line >= 0 else None
 
 
 class Changes(NamedTuple):

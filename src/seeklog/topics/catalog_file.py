@@ -14,15 +14,17 @@ import errno
 
 from seeklog import names
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, is_full, publish_file, replace_file, stage_file
 from seeklog.topics.catalog import (
     CRC_LINE_SIZE,
+    DELETION_MARK,
     Catalog,
     Change,
     apply,
     apply_read,
     decode_changes,
     decode_contents,
+    deletion_mark,
     encode_catalog,
     encode_change,
 )
@@ -51,7 +53,10 @@ class CatalogFile:
         """Where the next change goes."""
         self._last = 0
         self._last_bytes = b""
-        """The last change with the byte after it, or the end of the snapshot. By them the content is recognized."""
+        """The last change with the byte after it, the end of the snapshot, or all of a file of format 1.
+
+        By these bytes the content is recognized.
+        """
         self._can_append = False
         self._is_doubtful = False
         """Whether a change failed in a way that leaves open what is on disk. Then the file must be replaced."""
@@ -164,11 +169,13 @@ class CatalogFile:
         if not self._can_append or self._end + len(line) + 1 > limit:
             topics = dict(self.topics)
             changed = apply(topics, change)
-            self.replace(topics)
+            try:
+                self.replace(topics)
+            except OSError as error:
+                if not (is_deletion and is_full(error) and self._mark_deletion(change)):
+                    raise
             return changed
-        handle = Handle(self._files, self.path, write=True)
-        if self._files.status_of(handle.number) != self._status:
-            raise OSError(errno.ESTALE, "was replaced by a process that did not lock it", self.path)
+        handle = self._open_to_write()
         try:
             self._files.write(handle.number, line, self._end)
             self._files.sync(handle.number)
@@ -183,12 +190,41 @@ class CatalogFile:
         self._know_last(self._end, line)
         return apply(self.topics, change)
 
+    def _open_to_write(self) -> Handle:
+        handle = Handle(self._files, self.path, write=True)
+        if self._files.status_of(handle.number) != self._status:
+            raise OSError(errno.ESTALE, "was replaced by a process that did not lock it", self.path)
+        return handle
+
+    def _mark_deletion(self, change: Change) -> bool:
+        """Note in a file of format 1 that a topic is being deleted, which needs no room. Return False if impossible."""
+        if "deleting" not in change or not self.was_read:
+            return False
+        handle = self._open_to_write()
+        data = self._files.read(handle.number, self._files.size(handle.number), 0)
+        position = deletion_mark(data, change["deleting"])
+        if position is None:
+            return False
+        self.close()
+        try:
+            self._files.write(handle.number, DELETION_MARK, position)
+            self._files.sync(handle.number)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._files.write(handle.number, data[position : position + 1], position)
+            raise
+        self._read()
+        return True
+
     def replace(self, topics: Catalog) -> None:
         """Replace the file by a snapshot of these topics. Durable on return. Raises `OSError`."""
         data = encode_catalog(topics)
+        # An error here, as on a full disk, leaves the file as it was: a deletion can still be appended to it.
+        stage_file(self._files, self._root, names.TOPICS, data)
         self.close()
         self._is_doubtful = True
-        write_catalog(self._files, self._root, data)
+        publish_file(self._files, self._root, names.TOPICS)
+        self._files.sync_directory(self._root)
         self._is_doubtful = False
         handle = Handle(self._files, self.path)
         self._status, self._handle = self._files.status_of(handle.number), handle

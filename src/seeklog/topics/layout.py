@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import NotALog, TopicExists, UsageError
-from seeklog.files import SHORT_WAIT_S, Files, Handle, Kind, retry_while_locked
+from seeklog.files import SHORT_WAIT_S, Files, Handle, Kind, is_full, retry_while_locked
 from seeklog.log import lock_directory
 from seeklog.names import TopicPartition
 from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
@@ -203,13 +204,20 @@ def locked_partitions(
 def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> list[str]:
     """Delete partitions by renaming their directories, as Kafka does. The caller holds their locks.
 
-    Return the new names, for `remove_directories`.
+    Return the new names, for `remove_directories`. Directories that cannot be renamed are removed here. An error leaves
+    them with their names, so the catalog must not forget the partitions before.
     """
     discarded = []
     for partition in partitions:
         name = names.deleted_directory(partition, uuid.uuid4().hex)
-        files.rename(partition_path(root, partition), f"{root}/{name}")
-        discarded.append(name)
+        try:
+            files.rename(partition_path(root, partition), f"{root}/{name}")
+            discarded.append(name)
+        except OSError as error:
+            # overlayfs renames no directory of a lower layer. On a full disk, a longer name may need a block.
+            if error.errno != errno.EXDEV and not is_full(error):
+                raise
+            _remove_directory(files, partition_path(root, partition))
     files.sync_directory(root)
     return discarded
 
@@ -224,15 +232,19 @@ def remove_directories(files: Files, root: str, discarded: Iterable[str]) -> Non
     for name in discarded:
         path = f"{root}/{name}"
         try:
-            for file_name in files.list(path):
-                with contextlib.suppress(FileNotFoundError):
-                    files.remove(f"{path}/{file_name}")
-            files.remove_directory(path)
+            _remove_directory(files, path)
         except FileNotFoundError:
             continue
         except OSError as error:
             # The directory is no longer used, so this is not an error. The next open tries again.
             logger.warning("%s: a deleted partition could not be removed and still takes space: %s", path, error)
+
+
+def _remove_directory(files: Files, path: str) -> None:
+    for name in files.list(path):
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(f"{path}/{name}")
+    files.remove_directory(path)
 
 
 def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: Iterable[str]) -> dict[str, Topic]:

@@ -29,8 +29,19 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
-from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, Shared, is_same_topic, take_snapshot
+from seeklog.log import (
+    Host,
+    Log,
+    LogMetrics,
+    LogReader,
+    Maintenance,
+    OpenSegments,
+    Shared,
+    is_same_topic,
+    take_snapshot,
+)
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets, RootWatch
+from seeklog.metrics import FilesSection
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.topics.catalog import are_different
@@ -56,6 +67,7 @@ class _Entry:
         "borrowed",
         "is_stale",
         "lock",
+        "metrics",
         "partition",
         "pins",
         "reader",
@@ -77,6 +89,8 @@ class _Entry:
         self.topic_id = ""
         self.version = -1
         """The version of the topics against which the open logs were last checked."""
+        self.metrics: LogMetrics | None = None
+        """What the writers of the partition counted; None if this process has not opened it for writing."""
         self.pins = 0
         """How many callers are using the writer. It stays open for them."""
         self.was_locked = False
@@ -86,9 +100,11 @@ class _Entry:
 
     def open_log(self) -> LogReader | None:
         """Return the open log to read from, or None. A log that a caller has closed is not open."""
-        if self.writer is not None and not self.writer.is_closed:
-            return self.writer.reader
-        return self.reader if self.reader is not None and not self.reader.is_closed else None
+        # Other threads may close both meanwhile.
+        writer, reader = self.writer, self.reader
+        if writer is not None and not writer.is_closed:
+            return writer.reader
+        return reader if reader is not None and not reader.is_closed else None
 
 
 class OpenLogs:
@@ -472,11 +488,17 @@ class OpenLogs:
                 clock=self._clock,
                 files=self._files,
                 background=maintenance is not None,
-                host=self._host_of(partition, maintenance=maintenance),
+                host=self._host_of(partition, maintenance=maintenance, metrics=self._metrics_of(partition)),
             )
         if unopened_id is not None:
             self._topics.note_opened(partition, topic_id=unopened_id)
         return log
+
+    def _metrics_of(self, partition: TopicPartition) -> LogMetrics:
+        entry = self._entries[partition]
+        if entry.metrics is None:
+            entry.metrics = LogMetrics()
+        return entry.metrics
 
     def _prepare(self, partition: TopicPartition, *, durable: bool) -> str | None:
         """Create what is missing of a partition that no writer has opened. Return its topic's id, or None if one has.
@@ -503,7 +525,7 @@ class OpenLogs:
                     config=self._topics.config_of(topic),
                     clock=self._clock,
                     files=self._files,
-                    host=self._host_of(partition, maintenance=None),
+                    host=self._host_of(partition),
                 )
         except NotALog:
             # A broker may have deleted the topic and created another one since the look at the catalog.
@@ -522,7 +544,9 @@ class OpenLogs:
             raise translate(error, f"{path} cannot be opened") from error
         return path
 
-    def _host_of(self, partition: TopicPartition, *, maintenance: Maintenance | None) -> Host:
+    def _host_of(
+        self, partition: TopicPartition, *, maintenance: Maintenance | None = None, metrics: LogMetrics | None = None
+    ) -> Host:
         return Host(
             source=partition,
             open_segments=self._open_segments,
@@ -532,6 +556,7 @@ class OpenLogs:
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
             is_unopened=partial(self._topics.is_unopened, partition),
             maintenance=maintenance,
+            metrics=metrics,
         )
 
     @contextlib.contextmanager
@@ -620,6 +645,32 @@ class OpenLogs:
         """Return the logs that are open for writing."""
         with self._lock:
             return [entry.writer for entry in self._writers.values() if entry.writer is not None]
+
+    def metrics(self) -> dict[TopicPartition, LogMetrics]:
+        """Return what was counted in each partition that this process has opened for writing."""
+        return {entry.partition: entry.metrics for entry in self._entries_of(None) if entry.metrics is not None}
+
+    def count_files(self) -> FilesSection:
+        """Count the open logs, and the files that they and their readers have open."""
+        files = FilesSection()
+        with self._lock:
+            logs = [
+                log for entry in self._writers.values() for log in (entry.writer, entry.borrowed) if log is not None
+            ]
+        files.open_logs = len(logs)
+        files.open_files = sum(log.open_file_count for log in logs)
+        self._open_segments.count(files)
+        return files
+
+    def writing_log(self, partition: TopicPartition) -> Log | None:
+        """Return the log that is open for writing, or None."""
+        entry = self._entries.get(partition)
+        return entry.writer if entry is not None else None
+
+    def known_log(self, partition: TopicPartition) -> LogReader | None:
+        """Return the open log to read from, if there is one, without looking at the disk."""
+        entry = self._entries.get(partition)
+        return entry.open_log() if entry is not None else None
 
     def take_changed(self) -> dict[TopicPartition, tuple[str, RootLine]]:
         """Return the topic ids and offsets of partitions written since the last call."""

@@ -24,6 +24,7 @@ from seeklog.errors import (
     TopicExists,
     TopicNotFound,
     UsageError,
+    counted,
 )
 from seeklog.files import (
     Files,
@@ -59,7 +60,7 @@ class Topics:
     def __init__(self, root: str, *, files: Files, clock: Clock, defaults: LogConfig, read_only: bool) -> None:
         self.root = root
         self._files = files
-        self._clock = clock
+        self.clock = clock
         self._defaults = defaults
         self._read_only = read_only
         self._changes = threading.RLock()
@@ -85,6 +86,8 @@ class Topics:
         self.forget: Callable[[str], None] | None = None
         """Deletes the groups' offsets of a deleted topic. Set once the groups exist."""
         self._is_closed = False
+        self.change_count = 0
+        """How many changes this process has written."""
         self.version = 0
         """Incremented whenever this process sees that the topics have changed."""
         if read_only:
@@ -125,7 +128,7 @@ class Topics:
 
     def _read_whole(self) -> None:
         """Read the whole catalog. A read-only store adds a broker's directories; a writable one has adopted them."""
-        self._next_check = self._clock.monotonic() + BROKER_CHECK_S
+        self._next_check = self.clock.monotonic() + BROKER_CHECK_S
         self._file.read()
         catalog = dict(self._file.topics)
         if not self._read_only:
@@ -147,7 +150,7 @@ class Topics:
 
         Not needed in a writable store: the store and the broker lock each other out.
         """
-        if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self._clock.monotonic() < self._next_check:
+        if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self.clock.monotonic() < self._next_check:
             return False
         return layout.is_brokers(self._files, self.root)
 
@@ -185,6 +188,7 @@ class Topics:
         """Replace the locks in a forked child: a thread of the parent may have held them."""
         self._changes, self._lock = threading.RLock(), threading.Lock()
         self._changer = None
+        self.change_count = 0
 
     def all(self) -> list[Topic]:
         """Return every topic, sorted by name."""
@@ -192,6 +196,11 @@ class Topics:
             if self._sorted is None:
                 self._sorted = [topic for _, topic in sorted(self._existing.items())]
             return list(self._sorted)
+
+    def count(self) -> tuple[int, int]:
+        """Return the number of topics and of their partitions, as this process knows them. Takes no lock."""
+        existing = list(self._existing.values())
+        return len(existing), sum(topic.partition_count for topic in existing)
 
     def find(self, name: str) -> Topic:
         """Return a topic. If it is unknown, read the catalog again; the error names the nearest match."""
@@ -271,12 +280,13 @@ class Topics:
     def _take_lock(self) -> Lock:
         path = f"{self.root}/{names.TOPICS_LOCK}"
         with translated(f"{path} cannot be locked", when_full="nothing was changed"):
-            return retry_while_locked(self._clock, LOCK_WAIT_S, lambda: take_lock(self._files, path))
+            return retry_while_locked(self.clock, LOCK_WAIT_S, lambda: take_lock(self._files, path))
 
     def _commit(self, change: Change, *, is_deletion: bool = False) -> None:
         """Make a change of the catalog durable, and adopt it."""
         with self._lock:
             self._adopt_changes(self._file.commit(change, is_deletion=is_deletion))
+            self.change_count += 1
 
     def _settle(self) -> None:
         """Adopt the directories that a broker left, and remove those of deleted topics."""
@@ -349,7 +359,7 @@ class Topics:
     ) -> contextlib.AbstractContextManager[list[TopicPartition]]:
         """Hold the locks of the partitions that are changing."""
         partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
-        return layout.locked_partitions(self._files, self._clock, self.root, partitions, are_new=are_new)
+        return layout.locked_partitions(self._files, self.clock, self.root, partitions, are_new=are_new)
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
         """Create a topic, completely or not at all."""
@@ -403,8 +413,8 @@ class Topics:
             topic = self._changeable(name)
             if partitions <= topic.partition_count:
                 raise UsageError(
-                    f"topic {name!r} has {topic.partition_count} partitions, and partitions can only be added; pass a "
-                    f"number above {topic.partition_count}, not {partitions}"
+                    f"topic {name!r} has {counted(topic.partition_count, 'partition')}, and partitions can only be "
+                    f"added; pass a number above {topic.partition_count}, not {partitions}"
                 )
             added = tuple(range(topic.partition_count, partitions))
             grown = replace(topic, partitions=topic.partitions + added, unopened=topic.unopened + added)

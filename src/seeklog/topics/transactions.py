@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from seeklog import names
-from seeklog.arguments import check_whole_number
+from seeklog.arguments import check_flags, check_whole_number
 from seeklog.clock import Clock, check_wait_s
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import (
@@ -124,6 +124,7 @@ class Transactions:
         such as a full disk, the rest is appended when the partition is next opened for writing, or when the commit is
         repeated.
         """
+        check_flags(keep=keep)
         check_whole_number("version", version)
         check_wait_s("wait_s", wait_s)
         if self._read_only:
@@ -235,8 +236,8 @@ class Transactions:
             size = -1
         if size != file.size:
             raise NotAccessible(
-                f"{directory}/{file.name} {'is missing' if size < 0 else f'has {size} bytes, not {file.size}'}: tasks "
-                "must stage on a file system that they share with the driver; nothing was committed"
+                f"{directory}/{file.name} {'is missing' if size < 0 else f'has {size:,} bytes, not {file.size:,}'}: "
+                "tasks must stage on a file system that they share with the driver; nothing was committed"
             )
 
     def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:

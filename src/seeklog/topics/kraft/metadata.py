@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from seeklog.errors import CorruptionError, FormatError, UsageError
+from seeklog.errors import CorruptionError, FormatError, UsageError, counted
 
 FRAME_VERSION: Final = 1
 BEGIN_TRANSACTION: Final = 23
@@ -173,7 +173,9 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
-            raise CorruptionError(f"a field of {size} bytes overruns a metadata record of {len(self._data)}")
+            raise CorruptionError(
+                f"a field of {counted(size, 'byte')} overruns a metadata record of {len(self._data):,}"
+            )
         part = self._data[self._at : self._at + size]
         self._at += size
         return part
@@ -225,7 +227,9 @@ class _Reader:
     def _count(self, item_size: int) -> int | None:
         count = self.uvarint() - 1
         if count * item_size > self.left:
-            raise CorruptionError(f"{count} items cannot fit in {self.left} bytes of a metadata record")
+            raise CorruptionError(
+                f"{counted(count, 'item')} cannot fit in {counted(self.left, 'byte')} of a metadata record"
+            )
         return None if count < 0 else count
 
     def tags(self) -> dict[int, bytes]:
@@ -235,7 +239,7 @@ class _Reader:
             tag = self.uvarint()
             tags[tag] = self.take(self.uvarint())
         if self.left:
-            raise CorruptionError(f"{self.left} bytes follow the end of a metadata record")
+            raise CorruptionError(f"{counted(self.left, 'byte follows', 'bytes follow')} the end of a metadata record")
         return tags
 
 

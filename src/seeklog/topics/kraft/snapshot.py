@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.record.batch import decode_records, encode_batch, split_batches
 from seeklog.record.record import Record
 from seeklog.topics.kraft.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
@@ -80,7 +80,9 @@ def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
             or len(batches) < 2
             or not all(batch.header.is_control for batch in (batches[0], batches[-1]))
         ):
-            raise CorruptionError(f"a snapshot of {len(data)} bytes does not end with its footer", position=size)
+            raise CorruptionError(
+                f"a snapshot of {counted(len(data), 'byte')} does not end with its footer", position=size
+            )
         return [
             record
             for batch in batches
