@@ -171,7 +171,7 @@ def test_delimiter_may_be_split_between_reads(run: Run, store: Path, delimiter: 
             0,
         ),
         (["--csv"], b"key\n1\n", "line 1: no column is called value; name it with --value-column. columns: key", 0),
-        (["--csv"], b"value,key\n1,2\n3\n", "line 3: 1 cells, but the first row names 2 columns", 1),
+        (["--csv"], b"value,key\n1,2\n3\n", "line 3: 1 cell, but the first row names 2 columns", 1),
         (["--csv"], b"value\n\xff\n", "line 2: byte 0 is not UTF-8", 0),
         (["--csv"], b'value\n"a\n', "line 2: unexpected end of data", 0),
         (["--csv"], b"value,timestamp\n1,noon\n", "line 2, column timestamp: the timestamp 'noon' is not a time", 0),
@@ -372,7 +372,10 @@ def test_ctrl_c_keeps_sent_records_and_reports_the_count(store: Path) -> None:
     os.close(master)
 
     assert seen == [b"a", b"b", b"c"]
-    assert (code, message.strip()) == (130, "stopped after appending 3 records")
+    assert (code, message.strip()) == (
+        130,
+        "stopped after appending 3 records, up to line 3; to continue, append the lines after it",
+    )
     assert values(store, "refunds") == [b"a", b"b", b"c"]
 
 
@@ -388,12 +391,12 @@ def test_ctrl_c_while_futures_settle_keeps_the_count_exact(store: Path, monkeypa
     monkeypatch.setattr(SendFuture, "exception", interrupted)
     with seeklog.open(store) as made, made.producer() as producer:
         sending = Sending(lambda draft: producer.send("refunds", draft.value))
-        for _ in range(2 * WINDOW - 1):
-            sending.send(Draft(value=b"value"))
+        for number in range(1, 2 * WINDOW):
+            sending.send(number, Draft(value=b"value"))
         with pytest.raises(KeyboardInterrupt):
-            sending.send(Draft(value=b"value"))
+            sending.send(2 * WINDOW, Draft(value=b"value"))
         sending.settle()
-        assert sending.written == 2 * WINDOW
+        assert (sending.written, sending.last_number) == (2 * WINDOW, 2 * WINDOW)
     assert len(values(store, "refunds")) == 2 * WINDOW
 
 

@@ -24,14 +24,14 @@ def test_result_is_compared_with_last_run_of_same_size(run: Run, tmp_path: Path)
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     kept = tmp_path / "state" / "seeklog" / "bench.json"
     kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps({"records": 1000, "figures": [{"work": "scan", "per_second": 1.0}]}))
+    kept.write_text(json.dumps({"records": 1000, "figures": [{"benchmark": "scan", "per_second": 1.0}]}))
 
-    rows = {row["work"]: row for row in map(json.loads, run("bench", "-n", 1000, env=state).lines)}
+    rows = {row["benchmark"]: row for row in map(json.loads, run("bench", "-n", 1000, env=state).lines)}
 
     assert rows["scan"]["change"] > 0
     assert rows["append one, durable"]["change"] is None
-    kept.write_text(json.dumps({"records": 5000, "figures": [{"work": "scan", "per_second": 1.0}]}))
-    rows = {row["work"]: row for row in map(json.loads, run("bench", "-n", 1000, env=state).lines)}
+    kept.write_text(json.dumps({"records": 5000, "figures": [{"benchmark": "scan", "per_second": 1.0}]}))
+    rows = {row["benchmark"]: row for row in map(json.loads, run("bench", "-n", 1000, env=state).lines)}
     assert rows["scan"]["change"] is None
 
 

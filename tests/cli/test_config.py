@@ -19,10 +19,10 @@ def test_each_setting_is_shown_with_its_source(run: Run, store: Path) -> None:
     with seeklog.open(store, background=False) as opened:
         opened.alter_topic("orders", {"retention.ms": 1000})
 
-    rows = {row["word"]: row for row in map(json.loads, run("config", store, "orders").lines)}
+    rows = {row["name"]: row for row in map(json.loads, run("config", store, "orders").lines)}
 
-    assert rows["retention.ms"] == {"word": "retention.ms", "value": 1000, "from": "topic"}
-    assert rows["cleanup.policy"] == {"word": "cleanup.policy", "value": "delete", "from": "default"}
+    assert rows["retention.ms"] == {"name": "retention.ms", "value": 1000, "source": "topic"}
+    assert rows["cleanup.policy"] == {"name": "cleanup.policy", "value": "delete", "source": "default"}
     assert "initial.offset" not in rows
 
 

@@ -20,7 +20,7 @@ BROKERS = sorted((GOLDEN / "broker").glob("*.tar.gz"))
 
 
 def parts(text: str, what: str) -> list[dict[str, object]]:
-    return [part for part in map(json.loads, text.splitlines()) if part["what"] == what]
+    return [part for part in map(json.loads, text.splitlines()) if part["type"] == what]
 
 
 @pytest.mark.parametrize("archive", BROKERS, ids=lambda path: path.name.split(".tar")[0])
@@ -32,11 +32,11 @@ def test_whole_directory_of_a_broker_is_dumped(run: Run, tmp_path: Path, archive
 
     ran = run("dump", root, "--deep")
 
-    assert ran.code == 0, [line for line in ran.lines if '"damage"' in line or '"proved": false' in line][:3]
+    assert ran.code == 0, [line for line in ran.lines if '"damage"' in line or '"is_proved": false' in line][:3]
     batches = parts(ran.text, "batch")
     assert {batch["codec"] for batch in batches} > {"none", "gzip", "snappy", "lz4", "zstd"} - {"none"}
     assert any(batch["is_control"] and batch["marker"] == "commit" for batch in batches)
-    assert all(entry["proved"] is not False for entry in parts(ran.text, "entry"))
+    assert all(entry["is_proved"] is not False for entry in parts(ran.text, "entry"))
     assert state_of(root) == before
 
 
@@ -110,13 +110,13 @@ def test_batches_in_old_formats_are_named_and_skipped(run: Run, tmp_path: Path) 
 def test_wrong_index_entry_is_named(run: Run, tmp_path: Path) -> None:
     log = logs_of(make_segments(tmp_path / "data"))[0]
     index = log.with_suffix(".index")
-    assert all(entry["proved"] for entry in parts(run("dump", index).text, "entry"))
+    assert all(entry["is_proved"] for entry in parts(run("dump", index).text, "entry"))
     flip(index, 15)
 
     ran = run("dump", index)
 
     assert ran.code == 3
-    assert [entry["entry"] for entry in parts(ran.text, "entry") if not entry["proved"]] == [1]
+    assert [entry["entry"] for entry in parts(ran.text, "entry") if not entry["is_proved"]] == [1]
 
 
 def test_range_limits_the_dump(run: Run, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_seals_checkpoints_epochs_and_snapshots_are_shown(run: Run, tmp_path: Pa
 
     ran = run("dump", "data/orders-0")
 
-    kinds = {json.loads(line)["what"] for line in ran.lines}
+    kinds = {json.loads(line)["type"] for line in ran.lines}
     assert kinds >= {"batch", "seal", "checkpoint", "epoch", "line", "summary"}
 
 

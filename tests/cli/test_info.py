@@ -29,7 +29,7 @@ def test_in_a_pipe_each_topic_is_a_complete_json_line(run: Run, store: Path) -> 
         "log_end_offset": 10,
         "state": "ok",
     }
-    assert first["segments"][0]["oldest"] == "2026-01-01T00:00:00.000Z"
+    assert first["segments"][0]["first"] == "2026-01-01T00:00:00.000Z"
     assert refunds["records"] == 0
     assert state_of(store) == before
 
@@ -39,7 +39,7 @@ def test_configuration_names_the_source_of_each_setting(run: Run, tmp_path: Path
 
     (orders,) = map(json.loads, run("info", "data", "orders").lines)
 
-    arguments = {row["word"]: (row["value"], row["from"]) for row in orders["config"]}
+    arguments = {row["name"]: (row["value"], row["source"]) for row in orders["config"]}
     assert arguments["segment.bytes"] == (2000, "topic")
     assert arguments["compression.type"] == ("none", "default")
 

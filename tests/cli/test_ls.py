@@ -5,7 +5,7 @@ from pathlib import Path
 
 import seeklog
 from cli.segmented import flip
-from cli.workbench import Run
+from cli.workbench import MORNING_MS, Run
 
 
 def test_topics_in_a_pipe_are_json_lines(run: Run, store: Path) -> None:
@@ -18,10 +18,20 @@ def test_topics_in_a_pipe_are_json_lines(run: Run, store: Path) -> None:
         "partitions": 2,
         "records": 20,
         "size_bytes": 0,
-        "oldest": "2026-01-01T00:00:00.000Z",
+        "first": "2026-01-01T00:00:00.000Z",
         "newest": "2026-01-01T00:19:00.000Z",
     }
-    assert (refunds["topic"], refunds["records"], refunds["oldest"]) == ("refunds", 0, None)
+    assert (refunds["topic"], refunds["records"], refunds["first"]) == ("refunds", 0, None)
+
+
+def test_newest_is_the_largest_timestamp_wherever_it_is(run: Run, store: Path) -> None:
+    with seeklog.open(store, background=False) as opened, opened.writer("orders", 1) as log:
+        log.append(b"from a clock that runs fast", timestamp_ms=MORNING_MS + 3_600_000)
+        log.append(b"from one that is right", timestamp_ms=MORNING_MS + 1_260_000)
+
+    orders, _ = map(json.loads, run("ls", store).lines)
+
+    assert (orders["first"], orders["newest"]) == ("2026-01-01T00:00:00.000Z", "2026-01-01T01:00:00.000Z")
 
 
 def test_format_json_is_one_list(run: Run, store: Path) -> None:
@@ -63,7 +73,7 @@ def test_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None:
 
     assert ran.code == 3
     orders, refunds = map(json.loads, ran.lines)
-    assert (orders["records"], orders["oldest"], orders["newest"]) == (20, None, None)
+    assert (orders["records"], orders["first"], orders["newest"]) == (20, None, None)
     assert refunds["topic"] == "refunds"
     assert ran.err.count("\n") == 1
     assert "orders-1/00000000000000000000.log, byte 0" in ran.err

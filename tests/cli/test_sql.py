@@ -167,6 +167,70 @@ def test_damage_in_a_query_is_reported_as_damage(run: Run, store: Path) -> None:
     assert f"{log}, byte " in ran.err
 
 
+TWO = 'select 1 as a; select text(key) as k from orders where "offset" = 0 and partition = 0'
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("jsonl", '{"a": 1}\n{"k": "customer_0"}\n'),
+        ("json", '[\n  {\n    "a": 1\n  }\n]\n[\n  {\n    "k": "customer_0"\n  }\n]\n'),
+        ("csv", "a\n1\n\nk\ncustomer_0\n"),
+        ("table", "A\n1\n\nK\ncustomer_0\n"),
+    ],
+)
+def test_result_of_each_statement_is_printed(run: Run, store: Path, form: str, text: str) -> None:
+    ran = run("sql", store, TWO, "--format", form)
+
+    assert (ran.code, ran.text, ran.err) == (0, text, "")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", "table"])
+@pytest.mark.parametrize(
+    "statement", ["create table n as select 1 as n", "create view v as from orders", "set variable x = 1"]
+)
+def test_statement_without_a_result_prints_nothing(run: Run, store: Path, statement: str, form: str) -> None:
+    ran = run("sql", store, statement, "--format", form)
+
+    assert (ran.code, ran.text, ran.err) == (0, "", "")
+
+
+def test_statements_see_what_those_before_them_did(run: Run, store: Path) -> None:
+    ran = run(
+        "sql",
+        store,
+        "create table n as select count(*)::int as n from orders; insert into n values (7); "
+        "set variable x = 1; create view v as from n; update n set n = 8 where n = 7; from v order by n; drop view v",
+        "--format",
+        "csv",
+    )
+
+    assert (ran.code, ran.text, ran.err) == (0, "n\n8\n20\n", "")
+
+
+def test_error_ends_the_statements_after_it(run: Run, store: Path) -> None:
+    ran = run("sql", store, "select 1 as a; select * from nowhere; select 2 as a")
+
+    assert (ran.code, ran.lines) == (4, ['{"a": 1}'])
+    assert "no topic nowhere" in ran.err
+
+
+def test_syntax_error_in_a_later_statement_prints_no_result(run: Run, store: Path) -> None:
+    ran = run("sql", store, "select 1 as a; selec 2")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "syntax error" in ran.err
+
+
+def test_ranges_of_each_statement_are_listed(run: Run, store: Path) -> None:
+    ran = run("sql", store, "-v", 'select count(*) from orders where "offset" = 0; select count(*) from orders')
+
+    assert [line.partition(": ")[2] for line in ran.err.splitlines() if line.startswith("read orders-0")] == [
+        "1 record, offsets [0, 1)",
+        "10 records, offsets [0, 10)",
+    ]
+
+
 def test_output_on_a_terminal_is_a_table(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("sql", store, "select text(key) k, count(*) n from orders group by 1 order by 1 limit 1")
 

@@ -115,6 +115,7 @@ def test_statement_ends_with_a_semicolon_and_may_have_lines(start: Start, store:
     assert shell.ask("from orders;") == ['{"n": 20, "s": ";"}']
 
     assert shell.ask("select 1 as a;") == ['{"a": 1}']
+    assert shell.ask("select 1 as a; select 2 as b;") == ['{"a": 1}', '{"b": 2}']
 
 
 def test_result_is_a_table_on_a_terminal(start: Start, store: Path) -> None:
@@ -161,8 +162,34 @@ def test_dot_commands_list_tables_and_columns(start: Start, store: Path) -> None
     assert "did you mean" in " ".join(shell.ask(".schema order"))
     assert any(line.startswith(".schema [TABLE]") for line in shell.ask(".help"))
     assert shell.ask(".drop x") == ["seeklog: unknown command .drop x; .help lists the commands"]
-    shell.type(".quit\n")
+
+
+@pytest.mark.parametrize("word", [".quit", ".exit", "quit", "exit;", CTRL_D])
+def test_shell_ends_with_the_usual_words(start: Start, store: Path, word: str) -> None:
+    shell = start(store)
+
+    shell.type(word if word == CTRL_D else f"{word}\n")
+
     assert shell.end() == 0
+
+
+def test_query_typed_for_a_pipe_is_asked_for(home: Path, store: Path) -> None:
+    """Goal: the command does not seem to hang."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "sql", str(store)],
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=surroundings(home),
+    ) as process:
+        os.close(slave)
+        os.write(master, f"select 1 as a\n{CTRL_D}".encode())
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    os.close(master)
+
+    assert (process.returncode, out) == (0, b'{"a": 1}\n')
+    assert err == b"reading the query from the terminal; end with Ctrl-D\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to see the query run")

@@ -50,6 +50,12 @@ def test_invalid_time_is_refused(text: str) -> None:
         parse_time_ms(text, utc=True, clock=Noon())
 
 
+@pytest.mark.parametrize(("text", "unit"), [("1767268800", "seconds"), ("1767268800000000000", "nanoseconds")])
+def test_time_in_another_unit_is_refused(text: str, unit: str) -> None:
+    with pytest.raises(UsageError, match=rf"@{text} is .* in milliseconds, but 2026-01-01T12:00:00Z in {unit}\."):
+        parse_time_ms(text, utc=True, clock=Noon())
+
+
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "Europe/Berlin")

@@ -23,7 +23,7 @@ from seeklog.cli.columns import Columns, header_name
 from seeklog.cli.formats import ARROW_MAGIC, NAMES
 from seeklog.cli.record_input import BadRecord, Numbered
 from seeklog.cli.show.record_json import Draft, decode_partition, decode_timestamp
-from seeklog.errors import InvalidRecord
+from seeklog.errors import InvalidRecord, counted
 
 KNOWN: Final = ("key", "value", "timestamp", "partition", "headers", HEADER_KEYS, "topic", "offset", "timestampType")
 _IGNORED: Final = frozenset({"topic", "offset", "timestampType"})
@@ -311,7 +311,7 @@ def _drafts(rows: Any, cells: list[Cells], *, first: int) -> Iterator[Draft]:
         headers = fields.get("headers", ())
         if keys is not None:
             if len(keys) != len(headers) or None in keys:
-                reason = f"{len(keys)} keys for {len(headers)} headers"
+                reason = f"{counted(len(keys), 'key')} for {counted(len(headers), 'header')}"
                 raise BadRecord(number, reason, unit="row", column=HEADER_KEYS)
             headers = tuple([(_key_text(key), value) for key, (_, value) in zip(keys, headers, strict=True)])
         headers += tuple(

@@ -54,8 +54,8 @@ GROUPS: Final[dict[str, tuple[Entry, ...]]] = {
         Entry("truncate", "delete the oldest or the newest records", "data orders --before @-7d", "housekeeping"),
         Entry("handover", "hand a store over to a Kafka broker, or take it back", "data --to-kafka", "handover"),
         Entry("roll", "close the active segments of a topic", "data orders", "roll"),
-        Entry("archive", "copy segments to a directory or a bucket", "data s3://bucket/store --all", "archive"),
-        Entry("restore", "bring an archive back as a store", "s3://bucket/store restored", "archive"),
+        Entry("archive", "copy topics to a directory or a bucket", "data s3://bucket/store --all", "archive"),
+        Entry("restore", "restore an archive to a new store", "s3://bucket/store restored", "archive"),
     ),
     "Groups": (
         Entry("groups", "list, describe or delete consumer groups", "data billing", "groups"),

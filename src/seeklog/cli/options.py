@@ -25,7 +25,7 @@ storage = click.option(
     metavar="NAME=VALUE",
     expose_value=False,
     callback=storage_option.keep,
-    help="Option of fsspec for the URL, such as a key. Repeatable.",
+    help="An fsspec option for the URL, such as a credential or an endpoint. Repeatable.",
 )
 
 
@@ -44,6 +44,7 @@ partitions = click.option(
     "-p",
     "partitions",
     type=click.IntRange(0),
+    metavar="N",
     multiple=True,
     help="Only this partition. Repeatable. Default: all partitions.",
 )

@@ -26,7 +26,7 @@ from seeklog.cli.show.record_json import (
     decode_partition,
     decode_timestamp,
 )
-from seeklog.errors import InvalidRecord, SeeklogError
+from seeklog.errors import InvalidRecord, SeeklogError, counted
 
 CHUNK_BYTES: Final = 1 << 18
 # Bounds memory if the input has no delimiter.
@@ -144,7 +144,9 @@ class Reader:
             table = _Table(self.columns.find(names, known=_CSV_COLUMNS), names)
             for row in rows:
                 if len(row) not in (0, len(names)):
-                    raise InvalidRecord(f"{len(row)} cells, but the first row names {len(names)} columns")
+                    raise InvalidRecord(
+                        f"{counted(len(row), 'cell')}, but the first row names {counted(len(names), 'column')}"
+                    )
                 if row:
                     yield rows.line_num, table.draft(row, number=rows.line_num)
         except (InvalidRecord, csv.Error) as error:

@@ -141,8 +141,8 @@ source = options.together(
     click.option("--value-column", metavar="NAME", help="The column or field with the value.  [default: value]"),
     click.option("--time-column", metavar="NAME", help="The column or field with the time.  [default: timestamp]"),
     click.option("--key", metavar="TEXT", help="The key of every line."),
-    click.option("--key-sep", metavar="SEP", help="Separates key and value in a line; \\t is a tab."),
-    click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="Ends a line; \\0 is NUL."),
+    click.option("--key-sep", metavar="SEP", help="Separator of key and value in a line; \\t is a tab."),
+    click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="End of a line; \\0 is NUL."),
     click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of every record. Repeatable."),
     click.option(
         "--null",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seeklog.cli.exits import Damaged
 from seeklog.cli.options import parse_pair
-from seeklog.cli.show.amounts import count
+from seeklog.cli.show.amounts import count, counted
 from seeklog.cli.show.coverage import write_coverage
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.rows import Column, write_rows
@@ -143,15 +143,19 @@ def run(
     if job == "verify":
         errors = sum(row["severity"] == "error" for row in rows)
         if errors:
-            raise Damaged(f"{errors} errors; see what a repair would do: seeklog repair {directory} --dry-run")
+            raise Damaged(
+                f"{counted(errors, 'error')}; see what a repair would do: seeklog repair {directory} --dry-run"
+            )
     elif job == "reindex":
         left = sum(row["done"] in ("damaged", "refused") for row in rows)
         if left:
-            raise Damaged(f"{left} of {len(rows)} segments were not reindexed; run: seeklog verify {directory}")
+            raise Damaged(f"{left} of {counted(len(rows), 'segment')} not reindexed; run: seeklog verify {directory}")
     elif job == "compact":
         refused = [row for row in rows if row["done"] in ("locked", "refused")]
         if refused:
-            raise SparkFailed(f"{len(refused)} of {len(rows)} partitions were not compacted: {refused[0]['detail']}")
+            raise SparkFailed(
+                f"{len(refused)} of {counted(len(rows), 'partition')} not compacted: {refused[0]['detail']}"
+            )
 
 
 def archive(terminal: Terminal, directory: str, target: str, **settings: Any) -> None:
@@ -171,7 +175,7 @@ def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequen
 
         done = jobs.load_into(spark, directory, topic, options=given, **settings)
     terminal.say(
-        f"appended {count(done.records)} records to {topic}"
+        f"appended {counted(done.records, 'record')} to {topic}"
         if done.is_new
         else "already imported; nothing was appended"
     )

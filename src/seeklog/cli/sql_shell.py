@@ -22,6 +22,8 @@ A statement ends with a semicolon and may have several lines. Ctrl-C cancels it,
 .tables          the tables: each topic is one
 .schema [TABLE]  the columns of the tables, or of one
 .quit            end the shell"""
+# No statement is a single word, and other shells take the words without a dot.
+_ENDS: Final = (".quit", ".exit", "quit", "exit")
 _TABLES: Final = "select table_name as name from information_schema.tables order by 1"
 _ALL_COLUMNS: Final = """\
 select table_name as "table", column_name as "column", data_type as type
@@ -52,10 +54,10 @@ class Shell:
                 self._terminal.report("")
                 lines = []
                 continue
+            if not lines and typed.strip().rstrip(";") in _ENDS:
+                return
             if not lines and typed.strip().startswith("."):
                 self._history.add(typed.strip())
-                if typed.strip() in (".quit", ".exit"):
-                    return
                 self._guarded(self._command, typed)
                 continue
             lines.append(typed)

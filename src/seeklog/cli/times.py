@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from seeklog.clock import Clock, SystemClock
+from seeklog.clock import Clock, SystemClock, UnitCheck
 from seeklog.config import INT64_MAX, parse_span_ms
 from seeklog.errors import OffsetOutOfRange, UsageError
 
@@ -42,6 +42,9 @@ def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
     if text.startswith("-") and (span := parse_span_ms(text[1:])) is not None:
         return max(0, now_ms - span)
     if _WHOLE.match(text) and len(text) != len("20260102") and int(text) <= INT64_MAX:
+        mistake = UnitCheck(now_ms).mistake(int(text))
+        if mistake is not None:
+            raise UsageError(f"@{text} {mistake}, or write @2026-01-02T03:04")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -84,7 +87,9 @@ class Point:
         if self.kind == "before_end":
             return max(start, end - self.number)
         if self.kind == "time":
-            found = log.offset_at_time(self.number)
+            from seeklog.log import find_offset_at_time  # on use, for a quick start of the command line
+
+            found = find_offset_at_time(log, self.number)
             return end if found is None else found
         if not start <= self.number <= end:
             raise OffsetOutOfRange(self.number, log_start_offset=start, log_end_offset=end)

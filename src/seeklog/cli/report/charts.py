@@ -228,7 +228,7 @@ def key_bars(keys: Keys) -> Markup:
         rows.append(
             tag(
                 "g",
-                tag("title", f"{name}: {count:,} records"),
+                tag("title", f"{name}: {amounts.counted(count, 'record')}"),
                 tag("text", label, x=0, y=y + 14, class_="label"),
                 tag("rect", x=150, y=y + 4, width=max(1.0, 160 * count / top[0][1]), height=ROW - 7, class_="a"),
                 tag("text", percent(count / keys.count), x=WIDTH - 1, y=y + 14, class_="tick end"),

@@ -14,6 +14,7 @@ from seeklog.cli.report.axis import short_count
 from seeklog.cli.report.facts import PartitionFacts, StoreFacts, TopicFacts, union
 from seeklog.cli.report.markup import Markup, tag
 from seeklog.cli.show import amounts
+from seeklog.errors import counted
 from seeklog.log.check import Severity
 from seeklog.record.sketch import Sizes
 
@@ -123,7 +124,8 @@ def _problems(facts: StoreFacts) -> list[Markup]:
     if facts.left_out:
         names = ", ".join(facts.left_out[:10]) + (" …" if len(facts.left_out) > 10 else "")
         lines.append(
-            f"{len(facts.left_out)} smaller topics are not shown ({names}); to see one: seeklog report DIR TOPIC"
+            f"{counted(len(facts.left_out), 'smaller topic is', 'smaller topics are')} not shown ({names}); "
+            "to see one: seeklog report DIR TOPIC"
         )
     return [_soft(line) for line in lines]
 
@@ -157,7 +159,7 @@ def _topics_table(facts: StoreFacts, *, utc: bool) -> Markup:
         )
         for topic in facts.topics
     ]
-    table = _table(("topic", "partitions", "segments", "records", "size", "oldest", "newest"), rows)
+    table = _table(("topic", "partitions", "segments", "records", "size", "first", "newest"), rows)
     return tag("section", tag("h2", "Topics"), tag("div", table, class_="card"))
 
 
@@ -179,7 +181,7 @@ def _groups(facts: StoreFacts) -> Markup:
     ]
     titles = ("group", "topic", "partition", "committed", "high watermark", "lag", "read by")
     more = len(rows) - MAX_GROUP_ROWS
-    note = _soft(f"{more:,} more rows; run: seeklog lag") if more > 0 else ""
+    note = _soft(f"{counted(more, 'more row')}; run: seeklog lag") if more > 0 else ""
     return tag(
         "section",
         tag("h2", "Groups"),
@@ -203,8 +205,9 @@ def _topic(topic: TopicFacts, *, is_checked: bool, utc: bool) -> Markup:
     if topic.is_sampled and topic.records_read:
         parts.append(
             _soft(
-                f"Sizes, keys and disorder are sampled: {topic.records_read:,} of {topic.records_seen:,} records, in "
-                "runs spread evenly over the topic. Everything else covers all records."
+                f"Sizes, keys and disorder are sampled: {topic.records_read:,} of "
+                f"{counted(topic.records_seen, 'record')}, in runs spread evenly over the topic. Everything else "
+                "covers all records."
             )
         )
     return tag("section", parts, id=f"topic-{topic.name}")
@@ -216,7 +219,8 @@ def _maps(topic: TopicFacts, *, is_checked: bool, utc: bool) -> Markup:
     notes = []
     if len(topic.partitions) > MAX_LANES:
         notes.append(
-            f"{len(topic.partitions) - MAX_LANES} more partitions are not drawn; the plots below include them."
+            f"{counted(len(topic.partitions) - MAX_LANES, 'more partition is', 'more partitions are')} not drawn; "
+            "the plots below include all."
         )
     if any(segment_map.is_crowded(partition.segments, max_bytes=max_bytes) for partition in drawn):
         notes.append("Small neighbouring segments are drawn as one.")
@@ -300,7 +304,9 @@ def _throughput(topic: TopicFacts, *, utc: bool) -> list[Markup]:
         busiest = max(found.bins, key=lambda part: part.records)
         step = f"Each bar is {amounts.span(found.width_ms / 1000)}."
         peak = f" Peak: {busiest.records:,} from {amounts.moment(busiest.start_ms, utc=utc)}."
-    strays = f" {found.outside:,} records with far earlier or later times are not drawn." if found.outside else ""
+    strays = (
+        f" Not drawn: {counted(found.outside, 'record')} with a far earlier or later time." if found.outside else ""
+    )
     size = amounts.size(sum(part.size for part in found.bins))
     title = "Bytes over time, as stored" if topic.is_sampled else "Bytes over time (keys and values)"
     records, sizes = (charts.over_time(found, of_bytes=of_bytes, utc=utc) for of_bytes in (False, True))
@@ -326,7 +332,7 @@ def _keys(topic: TopicFacts) -> list[Markup]:
     keys = topic.keys
     if not keys.count:
         return [_card("keys", "Keys", "No record has a key." if topic.records_read else "No records were read.")]
-    extras = [f"{topic.null_keys:,} records without a key" if topic.null_keys else "every record has a key"]
+    extras = [f"{counted(topic.null_keys, 'record')} without a key" if topic.null_keys else "every record has a key"]
     if topic.tombstones:
         extras.append(amounts.counted(topic.tombstones, "tombstone"))
     if keys.error:
@@ -362,7 +368,7 @@ def _lateness(topic: TopicFacts) -> Markup:
         return _card("lateness", "Time disorder", in_order if read else "No records were read.")
     p50, p95, p99 = (amounts.span(late.percentile(share) / 1000) for share in (0.5, 0.95, 0.99))
     caption = (
-        f"{late.count:,} of {read:,} records ({late.count / read:.1%}) are older than an earlier record of their "
+        f"{late.count:,} of {counted(read, 'record')} ({late.count / read:.1%}) older than an earlier record of their "
         f"partition: p50 {p50}, p95 {p95}, p99 {p99}, maximum {amounts.span(late.most / 1000)}."
     )
     return _card("lateness", "Time disorder: how late records are", caption, charts.lateness(late))

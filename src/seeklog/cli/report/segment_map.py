@@ -64,7 +64,9 @@ def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
         preserveAspectRatio="none",
         class_="map",
         role="img",
-        aria_label=f"partition {partition.partition}: {len(segments)} segments, {amounts.size(starts[-1])}",
+        aria_label=(
+            f"partition {partition.partition}: {amounts.counted(len(segments), 'segment')}, {amounts.size(starts[-1])}"
+        ),
     )
 
 
@@ -97,8 +99,8 @@ def _bar(segments: Sequence[SegmentFacts], start: float, end: float, *, utc: boo
     lines = [
         f"{f'segment {first.base_offset}' if len(segments) == 1 else f'{len(segments)} segments'} ({state})",
         f"offsets {first.base_offset:,} to {last.next_offset - 1:,}" if size else "empty",
-        f"{records:,} records in {batches:,} batches, {amounts.size(size)}",
-        f"{sum(segment.index_entries for segment in segments):,} index entries",
+        f"{amounts.counted(records, 'record')} in {amounts.counted(batches, 'batch', 'batches')}, {amounts.size(size)}",
+        amounts.counted(sum(segment.index_entries for segment in segments), "index entry", "index entries"),
     ]
     if times := union(segment.times for segment in segments):
         lines.append(" to ".join(str(amounts.moment(time, utc=utc)) for time in times))

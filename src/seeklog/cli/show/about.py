@@ -41,14 +41,14 @@ SEGMENTS = (
     count_column("next_offset", "next"),
     count_column("records"),
     _SIZE,
-    Column("oldest"),
+    Column("first"),
     Column("newest"),
     Column("state"),
     count_column("index_entries", "index"),
     count_column("time_index_entries", "time index"),
     Column("files", "side files", shown=lambda found: " ".join(suffix.lstrip(".") for suffix in found)),
 )
-CONFIG = (Column("word", "setting"), Column("value"), Column("from"))
+CONFIG = (Column("name", "setting"), Column("value"), Column("source"))
 GROUPS = (Column("group"), count_column("lag"), Column("members", is_right=True))
 
 
@@ -112,7 +112,7 @@ def _partition(target: Target, *, utc: bool) -> dict[str, Any]:
         )
     except OSError as error:
         nothing = dict.fromkeys(column.name for column in PARTITIONS[2:])
-        return base | nothing | {"segments": [], "size_bytes": 0, "state": f"unreadable: {error}", "set_aside": []}
+        return base | nothing | {"segments": [], "size_bytes": 0, "state": f"unreadable: {error}", "quarantined": []}
     counts = [segment.record_count for segment in portrait.segments if segment.record_count is not None]
     return base | {
         "segments": [_segment(segment, location.partition, utc=utc) for segment in portrait.segments],
@@ -124,7 +124,7 @@ def _partition(target: Target, *, utc: bool) -> dict[str, Any]:
         "recovery_point": portrait.recovery_point,
         "leader_epoch": portrait.leader_epoch,
         "state": _state(portrait),
-        "set_aside": [{"file": name, "size_bytes": size} for name, size in portrait.torn_files.items()],
+        "quarantined": [{"file": name, "size_bytes": size} for name, size in portrait.torn_files.items()],
     }
 
 
@@ -144,7 +144,7 @@ def _segment(segment: SegmentPortrait, partition: int | None, *, utc: bool) -> d
         "records": segment.record_count,
         "batches": segment.batch_count,
         "size_bytes": segment.size_bytes,
-        "oldest": amounts.moment(segment.first_timestamp_ms, utc=utc),
+        "first": amounts.moment(segment.first_timestamp_ms, utc=utc),
         "newest": amounts.moment(segment.max_timestamp_ms, utc=utc),
         "state": _segment_state(segment),
         "sealed_at": amounts.moment(segment.seal.sealed_at_ms, utc=utc) if segment.seal is not None else None,
@@ -169,7 +169,7 @@ def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterator[dict[s
     for field in fields(LogConfig):
         name, value = canonical_setting(field.name), getattr(config, field.name)
         source = "topic" if name in own else "default" if value == field.default else "store"
-        yield {"word": name, "value": value, "from": source}
+        yield {"name": name, "value": value, "source": source}
 
 
 def _groups(store: Store, topic: str) -> Iterator[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _write_topic(terminal: Terminal, topic: dict[str, Any]) -> None:
     if segments := [segment for partition in partitions for segment in partition["segments"]]:
         terminal.write("\n")
         write_rows(terminal, SEGMENTS, segments)
-    if kept := [row for partition in partitions for row in partition["set_aside"]]:
+    if kept := [row for partition in partitions for row in partition["quarantined"]]:
         files = ", ".join(f"{row['file']} ({amounts.size(row['size_bytes'])})" for row in kept)
         terminal.write(f"\nquarantined: {neutral(files)}\n")
     terminal.write("\n")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+
+from seeklog.errors import counted
+
+__all__: Final = ["count", "counted", "moment", "size", "span"]
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 _SPANS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
@@ -12,11 +16,6 @@ _SPANS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
 def count(value: Any) -> str:
     """Return 1234567 as `1,234,567`."""
     return "" if value is None else f"{value:,}"
-
-
-def counted(number: int, thing: str, things: str = "") -> str:
-    """Return `1 batch` or `2,000 batches`."""
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
 def size(value: Any) -> str:

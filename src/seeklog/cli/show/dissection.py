@@ -130,7 +130,7 @@ class _Totals:
 
     def summary(self, size: int, *, utc: bool) -> Part:
         return {
-            "what": "summary",
+            "type": "summary",
             "size": size,
             "batches": self.batches,
             "records": self.records,
@@ -172,11 +172,11 @@ class _Dissection:
             for part in salvage.parts():
                 yield from self._between(part) if isinstance(part, Damage) else self._batches(*part)
             if salvage.is_given_up:
-                yield {"what": "note", "detail": "too much is damaged; the rest of the file was not read"}
+                yield {"type": "note", "detail": "too much is damaged; the rest of the file was not read"}
         finally:
             segment.shared.clear()
         for producer_id, producer in sorted(totals.producers.items()):
-            yield {"what": "producer", "producer_id": producer_id, **asdict(producer)}
+            yield {"type": "producer", "producer_id": producer_id, **asdict(producer)}
         yield totals.summary(segment.size, utc=self._wish.utc)
 
     def _batches(self, start: int, stop: int) -> Iterator[Part]:
@@ -188,7 +188,7 @@ class _Dissection:
             if totals.next_offset is not None and header.base_offset > totals.next_offset:
                 totals.gaps += 1
                 totals.missing += header.base_offset - totals.next_offset
-                yield {"what": "gap", "from": totals.next_offset, "to": header.base_offset - 1}
+                yield {"type": "gap", "from": totals.next_offset, "to": header.base_offset - 1}
             yield self._batch(position, header, batch.raw)
             if wish.hex:
                 yield from _fields(position, batch.raw)
@@ -199,14 +199,14 @@ class _Dissection:
                             yield _record(record, utc=wish.utc)
                 except CorruptionError as error:
                     totals.damages += 1
-                    yield {"what": "damage", "position": position, "kind": "records", "detail": error.reason}
+                    yield {"type": "damage", "position": position, "kind": "records", "detail": error.reason}
 
     def _batch(self, position: int, header: BatchHeader, raw: bytes) -> Part:
         totals, utc = self._totals, self._wish.utc
         late_ms = max(0, totals.newest_ms - header.max_timestamp_ms) if header.max_timestamp_ms >= 0 else 0
         totals.late += late_ms > 0
         part: Part = {
-            "what": "batch",
+            "type": "batch",
             "base_offset": header.base_offset,
             "last_offset": header.last_offset,
             "position": position,
@@ -258,7 +258,7 @@ class _Dissection:
                 break
             totals.old_batches += 1
             yield {
-                "what": "batch",
+                "type": "batch",
                 "base_offset": int.from_bytes(head[:8], "big", signed=True),
                 "position": position,
                 "size": size,
@@ -271,7 +271,7 @@ class _Dissection:
             return
         totals.damages += 1
         yield {
-            "what": "damage",
+            "type": "damage",
             "position": position,
             "size": stop - position,
             "kind": damage.kind.value,
@@ -301,7 +301,7 @@ def _marker(raw: bytes) -> str | None:
 def _record(record: Record, *, utc: bool) -> Part:
     headers = [{"key": key} | _field("value", value) for key, value in record.headers]
     return (
-        {"what": "record", "offset": record.offset, "timestamp": amounts.moment(record.timestamp_ms, utc=utc)}
+        {"type": "record", "offset": record.offset, "timestamp": amounts.moment(record.timestamp_ms, utc=utc)}
         | _field("key", record.key)
         | _field("value", record.value)
         | ({"headers": headers} if headers else {})
@@ -321,8 +321,8 @@ def _fields(position: int, raw: bytes) -> Iterator[Part]:
     for name, size in HEADER_FIELDS.items():
         data = raw[at : at + size]
         number = int.from_bytes(data, "big", signed=name not in ("crc", "attributes"))
-        yield {"what": "field", "position": position + at, "bytes": data.hex(" "), "name": name, "value": number}
+        yield {"type": "field", "position": position + at, "bytes": data.hex(" "), "name": name, "value": number}
         at += size
     for start in range(at, len(raw), 16):
         data = raw[start : start + 16]
-        yield {"what": "bytes", "position": position + start, "bytes": data.hex(" "), "text": printable(data)}
+        yield {"type": "bytes", "position": position + start, "bytes": data.hex(" "), "text": printable(data)}

@@ -1,12 +1,16 @@
-"""A progress bar."""
+"""The progress of a command: a bar, and the message after Ctrl-C."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from seeklog.cli.show import amounts
+
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.progress import Progress as Bar
 
 Item = TypeVar("Item")
@@ -16,10 +20,23 @@ REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counts what is done inside its `with`. A bar appears after half a second; rich is imported only then."""
+    """Counts what is done inside its `with`. A bar appears after half a second; rich is imported only then.
 
-    def __init__(self, doing: str, *, total: int | None, unit: str, is_shown: bool) -> None:
+    After Ctrl-C, `report` is called with what was done so far and, from `stopped`, what remains or how to continue.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        *,
+        total: int | None,
+        unit: str,
+        is_shown: bool,
+        stopped: str | Callable[[], str] | None,
+        report: Callable[[str], object],
+    ) -> None:
         self.done = 0
+        self._stopped, self._report = stopped, report
         self._began = time.monotonic()
         self._doing, self._total, self._unit = doing, total, unit
         self._is_shown = is_shown
@@ -55,9 +72,21 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if isinstance(error, KeyboardInterrupt) and self._stopped is not None:
+            rest = self._stopped if isinstance(self._stopped, str) else self._stopped()
+            self._report(f"stopped {self._doing}{self._so_far()}; {rest}")
+
+    def _so_far(self) -> str:
+        if not self._total:
+            return ""
+        if self._unit == "bytes":
+            return f" after {amounts.size(self.done)} of {amounts.size(self._total)}"
+        return f" after {amounts.count(self.done)} of {amounts.counted(self._total, self._unit.removesuffix('s'))}"
 
 
 def _make_bar(unit: str) -> Bar:

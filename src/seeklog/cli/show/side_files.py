@@ -59,7 +59,7 @@ def is_dumpable(name: str, *, with_index: bool) -> bool:
 
 
 def _damage(detail: str, position: int = 0) -> Part:
-    return {"what": "damage", "position": position, "kind": "file", "detail": detail}
+    return {"type": "damage", "position": position, "kind": "file", "detail": detail}
 
 
 # ---------------------------------------------------------------- indexes
@@ -78,16 +78,16 @@ def _index(path: str, *, is_of_times: bool, utc: bool) -> Iterator[Part]:
         else:
             entry = {"offset": base_offset + first, "position": second}
         reason = None if problems is None else problems.get(number)
-        proof: Part = {"proved": None if problems is None else reason is None}
-        yield {"what": "entry", "entry": number} | entry | proof | ({"detail": reason} if reason else {})
+        proof: Part = {"is_proved": None if problems is None else reason is None}
+        yield {"type": "entry", "entry": number} | entry | proof | ({"detail": reason} if reason else {})
     if problems is not None and None in problems:
         yield _damage(problems[None], whole)
     yield {
-        "what": "summary",
+        "type": "summary",
         "size": len(table),
         "entries": len(used) // shape.size,
-        "room_bytes": len(table) - len(used),
-        "is_proved": problems is not None,
+        "preallocated_bytes": len(table) - len(used),
+        "is_checked": problems is not None,
         "damages": len(problems or ()),
     }
 
@@ -118,13 +118,13 @@ def _summed(file: _File, dissect: Callable[[_File], Iterator[Part]]) -> Iterator
     """Yield the parts of a file, and a summary, which counts the entries if the file is a list."""
     entries = damages = 0
     for part in dissect(file):
-        if part["what"] == "damage":
+        if part["type"] == "damage":
             damages += 1
         else:
             entries += 1
         yield part
     counts = {"entries": entries} if dissect in _LISTS else {}
-    yield {"what": "summary", "size": len(file.data), **counts, "damages": damages}
+    yield {"type": "summary", "size": len(file.data), **counts, "damages": damages}
 
 
 def _aborted(file: _File) -> Iterator[Part]:
@@ -133,7 +133,7 @@ def _aborted(file: _File) -> Iterator[Part]:
         if version != 0:
             yield _damage(f"unknown version {version} of an aborted transaction")
             return
-        yield {"what": "aborted"} | dict(zip(_ABORTED_FIELDS, fields, strict=True))
+        yield {"type": "aborted"} | dict(zip(_ABORTED_FIELDS, fields, strict=True))
     if whole != len(file.data):
         yield _damage("the last entry is incomplete", whole)
 
@@ -141,10 +141,10 @@ def _aborted(file: _File) -> Iterator[Part]:
 def _snapshot(file: _File) -> Iterator[Part]:
     entries = decode_snapshot(file.data)
     if entries is None:
-        yield _damage(f"{len(file.data)} bytes are not a valid producer snapshot")
+        yield _damage(f"{amounts.counted(len(file.data), 'byte is', 'bytes are')} not a valid producer snapshot")
     for entry in entries or ():
         yield {
-            "what": "producer",
+            "type": "producer",
             "producer_id": entry.producer_id,
             "epoch": entry.epoch,
             "last_sequence": entry.last_sequence,
@@ -158,7 +158,7 @@ def _snapshot(file: _File) -> Iterator[Part]:
 def _seal(file: _File) -> Iterator[Part]:
     seal = decode_seal(file.data)
     if seal is None:
-        yield _damage(f"{len(file.data)} bytes are not a valid seal")
+        yield _damage(f"{amounts.counted(len(file.data), 'byte is', 'bytes are')} not a valid seal")
         return
     found = asdict(seal)
     for name in ("max_timestamp", "sealed_at"):
@@ -169,7 +169,7 @@ def _seal(file: _File) -> Iterator[Part]:
     table = file.data[HEAD_SIZE:]
     if seal.pages is not None:
         found |= {"page_size": seal.pages.page_size, "pages": len(table) // SUM_SIZE}
-    yield {"what": "seal", **found}
+    yield {"type": "seal", **found}
     if seal.pages is not None and crc32c(table) != seal.pages.table_crc:
         yield _damage("the table of page checksums fails its CRC")
 
@@ -179,18 +179,18 @@ def _key_index(file: _File) -> Iterator[Part]:
     base_offset = int(name[:20])
     seal = read_seal(OsFiles(), directory, base_offset)
     if seal is None:
-        yield {"what": "note", "detail": "not read, because its segment has no seal"}
+        yield {"type": "note", "detail": "not read, because its segment has no seal"}
         return
     found = open_key_index(file.data, seal)
     if isinstance(found, str):
         yield _damage(found)
     else:
-        yield {"what": "key index", "keys": int.from_bytes(file.data[40:48], "big"), "base_offset": base_offset}
+        yield {"type": "key index", "keys": int.from_bytes(file.data[40:48], "big"), "base_offset": base_offset}
 
 
 def _checkpoint(file: _File) -> Iterator[Part]:
     try:
-        yield {"what": "checkpoint", **asdict(decode_checkpoint(file.data, path=file.path))}
+        yield {"type": "checkpoint", **asdict(decode_checkpoint(file.data, path=file.path))}
     except CorruptionError as error:
         yield _damage(error.reason)
 
@@ -200,7 +200,7 @@ def _epochs(file: _File) -> Iterator[Part]:
     if entries is None:
         yield _damage("leader epochs are missing or out of order")
     for epoch, start in entries or ():
-        yield {"what": "epoch", "epoch": epoch, "start_offset": start}
+        yield {"type": "epoch", "epoch": epoch, "start_offset": start}
 
 
 def _offsets(file: _File) -> Iterator[Part]:
@@ -208,12 +208,12 @@ def _offsets(file: _File) -> Iterator[Part]:
     if offsets is None:
         yield _damage("not a list of partition offsets")
     for (topic, partition), offset in sorted((offsets or {}).items()):
-        yield {"what": "offset", "topic": topic, "partition": partition, "offset": offset}
+        yield {"type": "offset", "topic": topic, "partition": partition, "offset": offset}
 
 
 def _lines(file: _File) -> Iterator[Part]:
     for line in file.data.decode("utf-8", "backslashreplace").splitlines():
-        yield {"what": "line", "text": line}
+        yield {"type": "line", "text": line}
 
 
 _KINDS: Final = {

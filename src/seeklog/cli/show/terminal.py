@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from seeklog.cli.exits import Declined, in_a_line
 from seeklog.cli.show.neutral import neutral
@@ -15,6 +16,9 @@ from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
     import click
+
+
+UNCHANGED: Final = "nothing was changed"
 
 
 class Terminal:
@@ -102,12 +106,28 @@ class Terminal:
         sys.stdout.flush()
         sys.stderr.write(f"{neutral(question)} [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise Declined("nothing was changed")
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self.stopped(UNCHANGED)
+            raise
+        if answer.strip().lower() not in ("y", "yes"):
+            raise Declined(UNCHANGED)
 
-    def progress(self, doing: str, *, total: int | None = None, unit: str = "records") -> Progress:
-        """Return a progress bar. It is shown on a terminal only, after half a second."""
-        return Progress(doing, total=total, unit=unit, is_shown=sys.stderr.isatty() and not self.is_quiet)
+    def progress(
+        self,
+        doing: str,
+        *,
+        total: int | None = None,
+        unit: str = "records",
+        stopped: str | Callable[[], str] | None = None,
+    ) -> Progress:
+        """Return a progress bar. It is shown on a terminal only, after half a second.
+
+        With `stopped`, Ctrl-C prints how much was done, and this text: the state that is left, or how to continue.
+        """
+        is_shown = sys.stderr.isatty() and not self.is_quiet
+        return Progress(doing, total=total, unit=unit, is_shown=is_shown, stopped=stopped, report=self.stopped)
 
     def log_handler(self) -> logging.Handler:
         """Return a handler that prints each warning of the engine as one line."""

@@ -14,6 +14,7 @@ from seeklog import names
 from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.formats import ARROW_FORMATS
+from seeklog.cli.interrupt import HeldInterrupt, held_interrupt
 from seeklog.cli.opening import open_to_write
 from seeklog.cli.record_input import BadRecord, Numbered
 from seeklog.cli.record_source import Source, records_in, source
@@ -49,7 +50,9 @@ _REPEATED_WARNINGS = (
 @options.directory
 @options.topic
 @source
-@click.option("--partition", "-p", type=click.IntRange(0), help="Append to this partition. Default: chosen by key.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(0), metavar="N", help="Append to this partition. Default: chosen by key."
+)
 @click.option("--keep-partition", is_flag=True, help="Append each record to the partition that the input names.")
 @click.option(
     "--compression", type=click.Choice(CODECS), help="Codec of the batches. Default: the topic's compression.type."
@@ -69,12 +72,12 @@ def append(
 ) -> None:
     """Append records from a file or stdin: lines, JSON lines, CSV, Parquet or Arrow.
 
-    A line is a value or, with --key-sep, a key and a value. The other formats are those of export: what it wrote comes
-    back unchanged. Their columns are key, value, timestamp, partition, headers and header.NAME. Name others with
-    --key-column, --value-column and --time-column; the remaining columns are then ignored.
+    A line is a value or, with --key-sep, a key and a value. The other formats are those of export, whose files are read
+    back unchanged. Their columns are key, value, timestamp, partition, headers and header.NAME. If yours have other
+    names, pass --key-column, --value-column and --time-column; the remaining columns are then ignored.
 
-    All records are durable when the command exits. It stops at the first invalid line or row; records before it have
-    been appended. Times without a zone are local.
+    All records are durable when the command exits. It stops at the first invalid line or row; the records before it
+    have been appended. Times without a zone are local.
     """
     reader = source.reader()
     names.check_topic_name(topic)
@@ -106,7 +109,7 @@ def append(
                 partition=draft.partition if keep_partition else partition,
             )
 
-        sending = Sending(send, rate=rate)
+        sending = Sending(send, rate=rate, held=stack.enter_context(held_interrupt()))
         # Without compression a larger record can never fit.
         max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
         unit = "row" if form in ARROW_FORMATS else "line"
@@ -147,22 +150,28 @@ class Sending:
     early, and keeps the count exact after a failure.
     """
 
-    def __init__(self, send: Callable[[Draft], SendFuture], *, rate: float | None = None) -> None:
+    def __init__(
+        self, send: Callable[[Draft], SendFuture], *, rate: float | None = None, held: HeldInterrupt | None = None
+    ) -> None:
         self.written = 0
+        self.last_number: int | None = None
+        """The line or row of the last record that was appended."""
         self._send = send
-        self._sent: deque[SendFuture] = deque()
-        """Unsettled futures. A future is removed only after it settled, as Ctrl-C may come at any moment."""
+        self._held = held or HeldInterrupt()
+        self._sent: deque[tuple[int, SendFuture]] = deque()
+        """Unsettled futures, with the lines or rows of their records."""
         self._rate = rate
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
 
-    def send(self, draft: Draft) -> None:
-        """Send a record; raise the error of this record or of an earlier one."""
+    def send(self, number: int, draft: Draft) -> None:
+        """Send the record of a line or row; raise the error of this record or of an earlier one."""
         if self._rate is not None:
             ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
             if ahead > NAP_S:
                 self._clock.sleep(ahead)
-        self._sent.append(self._send(draft))
+        with self._held:
+            self._sent.append((number, self._send(draft)))
         if len(self._sent) >= 2 * WINDOW:
             self.finish(left=WINDOW)
 
@@ -176,12 +185,14 @@ class Sending:
         """Wait for all futures but the last `left`, and return the first failure."""
         first: SeeklogError | None = None
         while len(self._sent) > left:
-            failure = self._sent[0].exception()
-            self._sent.popleft()
-            if failure is None:
-                self.written += 1
-            else:
-                first = first or failure
+            failure = self._sent[0][1].exception()
+            with self._held:
+                number, _ = self._sent.popleft()
+                if failure is None:
+                    self.written += 1
+                    self.last_number = number
+                else:
+                    first = first or failure
         return first
 
 
@@ -195,7 +206,7 @@ def _send_all(
                 reason = f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
                 raise BadRecord(number, reason, unit=unit)
             try:
-                sending.send(draft)
+                sending.send(number, draft)
             except (InvalidRecord, TopicNotFound) as error:
                 raise BadRecord(number, str(error), unit=unit) from None
         sending.finish()
@@ -206,13 +217,20 @@ def _send_all(
         raise
     except KeyboardInterrupt:
         sending.settle()
-        terminal.stopped(f"stopped after appending {amounts.counted(sending.written, 'record')}")
+        terminal.stopped(f"stopped after appending {amounts.counted(sending.written, 'record')}{_up_to(sending, unit)}")
         raise
     except SeeklogError as error:
         sending.settle()
         if sending.written:
             error.add_note(f"{amounts.counted(sending.written, 'record')} appended before the error")
         raise
+
+
+def _up_to(sending: Sending, unit: str) -> str:
+    """Return where to continue after Ctrl-C."""
+    if sending.last_number is None:
+        return ""
+    return f", up to {unit} {sending.last_number:,}; to continue, append the {unit}s after it"
 
 
 @contextlib.contextmanager

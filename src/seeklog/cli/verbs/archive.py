@@ -10,19 +10,19 @@ from seeklog.cli.opening import open_to_copy
 from seeklog.cli.show import amounts
 from seeklog.cli.show.coverage import write_coverage
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.show.terminal import UNCHANGED, Terminal
 from seeklog.topics.description import Restored
 
 
 @verb
 @options.location
 @click.argument("target", metavar="TARGET", shell_complete=completing.directories)
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=completing.topics)
+@click.argument("topics", metavar="[TOPIC]…", nargs=-1, shell_complete=completing.topics)
 @click.option(
     "--all",
     "include_active",
     is_flag=True,
-    help="Make a backup: include active segments up to the recovery point, and the offsets of groups.",
+    help="Make a backup: include active segments, up to the recovery point, and the offsets of groups.",
 )
 @click.option(
     "--verify",
@@ -32,7 +32,7 @@ from seeklog.topics.description import Restored
     help="Verify each copy by reading it back, or by its size.",
 )
 @click.option("--allow-gaps", is_flag=True, help="Continue if offsets were deleted before they were archived.")
-@click.option("--repair", is_flag=True, help="Copy files again that are missing in the archive.")
+@click.option("--repair", is_flag=True, help="Copy files that are missing from the archive again.")
 @options.utc
 @options.rows
 def archive(
@@ -45,14 +45,20 @@ def archive(
     allow_gaps: bool,
     repair: bool,
 ) -> None:
-    """Copy the sealed segments of topics, by default of all topics, to a directory or a URL such as s3://bucket/path.
+    """Copy topics, by default all of them, to an archive: a directory, or a URL such as s3://bucket/path.
 
-    Later runs copy new segments only. Other processes may write the store meanwhile; active segments are copied only
-    with --all. Shows how many records of each partition are not in the archive. The archive keeps segments that
-    retention deletes from the store, and is never overwritten. Read it like a store: seeklog cat TARGET TOPIC. Bring
-    it back with: seeklog restore TARGET DIR.
+    Only sealed segments are copied. With --all the archive is a backup: it also gets the records of active segments and
+    the offsets of groups. Other processes may write to the store meanwhile. Run the command again to add new segments;
+    it prints how many records of each partition are still missing from the archive.
+
+    Segments stay in the archive when retention deletes them from the store. Read an archive like a store, with seeklog
+    cat TARGET TOPIC, or turn it back into one with seeklog restore TARGET DIR.
     """
-    with open_to_copy(directory, target=target) as store, terminal.progress("archiving", unit="bytes") as bar:
+    left = "what was copied is not part of the archive yet; run it again to continue"
+    with (
+        open_to_copy(directory, target=target) as store,
+        terminal.progress("archiving", unit="bytes", stopped=left) as bar,
+    ):
         done = store.archive(
             target,
             topics=topics or None,
@@ -71,21 +77,24 @@ def archive(
 
 
 @verb
-@click.argument("location", metavar="URL|DIR", shell_complete=completing.directories)
+@click.argument("location", metavar="ARCHIVE", shell_complete=completing.directories)
 @click.argument("target", metavar="DIR", shell_complete=completing.directories)
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @options.storage
 @options.dry_run
 def restore(terminal: Terminal, location: str, target: str, topics: tuple[str, ...], is_dry: bool) -> None:
-    """Restore an archive to a new store in DIR, which must be empty or not exist. By default, with all topics.
+    """Restore topics, by default all of them, from an archive to a new store in DIR.
 
-    Topics keep their ids and settings, records their offsets, and groups their committed offsets; appends continue
-    after the restored records. Every byte is checked before DIR is a store. An interrupted restore is continued when
-    it is run again. --dry-run checks that every file of the archive is there.
+    ARCHIVE is a directory or a URL. DIR must be empty or not exist. Topics keep their ids and settings, records keep
+    their offsets, and groups keep their committed offsets. New records get the offsets after the restored ones.
+
+    Every byte is checked before DIR becomes a store. To continue an interrupted restore, run the command again. With
+    --dry-run, it checks that no file is missing from the archive, and writes nothing.
     """
     from seeklog.store.restoring import restore as restore_to
 
-    with terminal.progress("restoring", unit="bytes") as bar:
+    left = UNCHANGED if is_dry else f"{neutral(target)} is not a store yet; run it again to continue"
+    with terminal.progress("restoring", unit="bytes", stopped=left) as bar:
         done = restore_to(
             location,
             target,

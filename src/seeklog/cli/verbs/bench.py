@@ -50,7 +50,7 @@ def _change(value: Any) -> str:
 
 
 COLUMNS = (
-    Column("work"),
+    Column("benchmark"),
     Column("per_second", "rate", shown=lambda rate: f"{rate:,.0f} /s", is_right=True),
     Column("p50_us", "p50", shown=_span, is_right=True),
     Column("p99_us", "p99", shown=_span, is_right=True),
@@ -64,6 +64,7 @@ COLUMNS = (
     "--records",
     "-n",
     type=click.IntRange(1000, 10_000_000),
+    metavar="N",
     default=300_000,
     show_default=True,
     help="Number of records.",
@@ -72,14 +73,14 @@ COLUMNS = (
 def bench(terminal: Terminal, where: str | None, records: int) -> None:
     """Measure the rates of appends, scans and seeks on this machine, with p50 and p99 latencies, in a few seconds.
 
-    Uses a temporary directory, inside DIR if given, to measure the disk of DIR. The result is compared with the last
-    run's. Other load on the machine distorts it.
+    Uses a temporary directory; to measure a particular disk, name a directory on it as DIR. The result is compared with
+    that of the last run. Other load on the machine distorts it.
     """
     before = _read_last_run(records=records)
     started = perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="seeklog-bench-", dir=where) as directory,
-        terminal.progress("measuring", total=6, unit="works") as bar,
+        terminal.progress("measuring", total=6, unit="benchmarks", stopped="the result was not saved") as bar,
     ):
         figures = []
         for figure in _measure(Path(directory), records=records, began=terminal.detail):
@@ -87,7 +88,7 @@ def bench(terminal: Terminal, where: str | None, records: int) -> None:
             bar.advance()
     rows = []
     for figure in figures:
-        last = before.get(figure["work"])
+        last = before.get(figure["benchmark"])
         rows.append(figure | {"change": round(figure["per_second"] / last - 1, 4) if last else None})
     write_rows(terminal, COLUMNS, rows)
     terminal.say(
@@ -116,7 +117,7 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
         started = perf_counter()
         read = sum(len(chunk) for chunk in log.scan_chunks())
         rate = read / (perf_counter() - started)
-        yield {"work": "scan", "unit": "records", "per_second": round(rate, 1), "p50_us": None, "p99_us": None}
+        yield {"benchmark": "scan", "unit": "records", "per_second": round(rate, 1), "p50_us": None, "p99_us": None}
         offsets = [random_numbers.randrange(records) for _ in range(MAX_STEPS)]
         began("read by offset")
         yield _timed("read one by offset", "reads", offsets, lambda at: len(list(log.read(at, max_records=1))))
@@ -162,7 +163,7 @@ def _timed(
     spans.sort()
     rate = done / sum(spans)
     p50_us, p99_us = (round(spans[math.ceil(share * len(spans)) - 1] * 1e6, 2) for share in (0.5, 0.99))
-    return {"work": work, "unit": unit, "per_second": round(rate, 1), "p50_us": p50_us, "p99_us": p99_us}
+    return {"benchmark": work, "unit": unit, "per_second": round(rate, 1), "p50_us": p50_us, "p99_us": p99_us}
 
 
 # ---------------------------------------------------------------- the last run
@@ -179,7 +180,7 @@ def _read_last_run(*, records: int) -> dict[str, float]:
         found = json.loads(_last_run_path().read_bytes())
         if found["records"] != records:
             return {}
-        return {str(figure["work"]): float(figure["per_second"]) for figure in found["figures"]}
+        return {str(figure["benchmark"]): float(figure["per_second"]) for figure in found["figures"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

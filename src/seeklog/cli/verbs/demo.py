@@ -11,7 +11,13 @@ from seeklog.cli.show.terminal import Terminal
 @verb
 @click.argument("target", metavar="[DIR]", default="demo-data")
 @click.option(
-    "--records", "count", type=click.IntRange(1_000), default=100_000, show_default=True, help="Number of payments."
+    "--records",
+    "count",
+    type=click.IntRange(1_000),
+    metavar="N",
+    default=100_000,
+    show_default=True,
+    help="Number of payments.",
 )
 @click.option("--no-spark", "is_without_spark", is_flag=True, help="Skip the Spark pipeline.")
 def demo(terminal: Terminal, target: str, count: int, is_without_spark: bool) -> None:
@@ -25,4 +31,5 @@ def demo(terminal: Terminal, target: str, count: int, is_without_spark: bool) ->
 
     from seeklog.cli.demo.tour import Tour
 
-    Tour(terminal, Path(target), count).run(with_spark=not is_without_spark)
+    with terminal.progress("the demo", stopped="run it again to start from the beginning"):
+        Tour(terminal, Path(target), count).run(with_spark=not is_without_spark)

@@ -29,8 +29,8 @@ _COLORS = {"damage": "1;31", "gap": "33", "summary": "1"}
 @click.option("--records", is_flag=True, help="Show records.")
 @click.option("--index", "with_index", is_flag=True, help="Show index entries, each checked against the log.")
 @click.option("--hex", "as_hex", is_flag=True, help="Show the bytes of each batch, with the fields of its header.")
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset.")
-@click.option("--to", "stop", type=click.IntRange(0), default=None, help="Stop before this offset.")
+@click.option("--from", "start", type=click.IntRange(0), default=0, metavar="OFFSET", help="First offset.")
+@click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET", help="Stop before this offset.")
 @click.option("--deep", is_flag=True, help="Short for --records --index.")
 @click.option("--summary", "is_short", is_flag=True, help="Show only damage and one line per file.")
 @options.utc
@@ -63,8 +63,8 @@ def dump(
         if not as_lines:
             terminal.write(f"{neutral(path)}\n")
         for part in _parts(path, wish):
-            damages += part["what"] == "damage" or part.get("proved") is False
-            if not is_short or part["what"] in ("damage", "summary"):
+            damages += part["type"] == "damage" or part.get("is_proved") is False
+            if not is_short or part["type"] in ("damage", "summary"):
                 line = json_line({"file": path} | part) if as_lines else _line(part, colors=terminal.has_colors)
                 terminal.write(line + "\n")
     terminal.say(f"read {amounts.counted(len(paths), 'file')}: {_found(damages)}")
@@ -103,9 +103,9 @@ def _files(argument: str, *, with_index: bool) -> Iterator[str]:
 
 
 def _line(part: dict[str, Any], *, colors: bool) -> str:
-    what = part["what"]
-    text = neutral(_SHAPES.get(what, _plain)(part))
-    style = _COLORS["damage"] if part.get("proved") is False else _COLORS.get(what)
+    kind = part["type"]
+    text = neutral(_SHAPES.get(kind, _plain)(part))
+    style = _COLORS["damage"] if part.get("is_proved") is False else _COLORS.get(kind)
     return f"  \x1b[{style}m{text}\x1b[0m" if colors and style else f"  {text}"
 
 
@@ -137,7 +137,7 @@ def _batch(part: dict[str, Any]) -> str:
 
 
 def _record(part: dict[str, Any]) -> str:
-    rest = {name: value for name, value in part.items() if name not in ("what", "offset")}
+    rest = {name: value for name, value in part.items() if name not in ("type", "offset")}
     return f"  {part['offset']}  {json_line(rest)}"
 
 
@@ -149,7 +149,7 @@ def _damage(part: dict[str, Any]) -> str:
 
 def _entry(part: dict[str, Any]) -> str:
     where = f"@{part['position']}" if "position" in part else str(part["timestamp"])
-    proof = {None: "no log to check it", True: "ok", False: f"WRONG: {part.get('detail')}"}[part["proved"]]
+    proof = {None: "no log to check it", True: "ok", False: f"WRONG: {part.get('detail')}"}[part["is_proved"]]
     return f"entry {part['entry']}  offset {part['offset']}  {where}  {proof}"
 
 
@@ -164,17 +164,21 @@ def _summary(part: dict[str, Any]) -> str:
         facts += [f"{count} {codec}" for codec, count in part["codecs"].items()]
         if part["ratio"] is not None and part["ratio"] != 1:
             facts.append(f"ratio {part['ratio']}")
-        facts += [f"{part[name]} {title}" for name, title in _COUNTED.items() if part[name]]
+        facts += [amounts.counted(part[name], *nouns) for name, nouns in _COUNTED.items() if part[name]]
     elif "entries" in part:
         facts.append(amounts.counted(part["entries"], "entry", "entries"))
     return f"= {', '.join(facts)}, {_found(part['damages'])}"
 
 
 def _plain(part: dict[str, Any]) -> str:
-    return f"{part['what']}  " + "  ".join(f"{name} {value}" for name, value in part.items() if name != "what")
+    return f"{part['type']}  " + "  ".join(f"{name} {value}" for name, value in part.items() if name != "type")
 
 
-_COUNTED = {"missing_offsets": "offsets missing", "late_batches": "out of order", "producers": "producers"}
+_COUNTED = {
+    "missing_offsets": ("missing offset",),
+    "late_batches": ("batch out of order", "batches out of order"),
+    "producers": ("producer",),
+}
 _SHAPES: dict[str, Callable[[dict[str, Any]], str]] = {
     "batch": _batch,
     "record": _record,

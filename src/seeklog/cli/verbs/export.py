@@ -43,7 +43,7 @@ def export(
 ) -> None:
     """Write the records of a topic, or a range of them, to a Parquet, CSV, JSON lines or Arrow file.
 
-    The file is written completely or not at all, and append appends the same records from it. Parquet and Arrow have
+    The file is written completely or not at all, and append reads the same records back from it. Parquet and Arrow have
     the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType, headers. The
     formats arrow and arrows are Arrow's IPC file and stream.
     """
@@ -53,7 +53,8 @@ def export(
     with open_to_read(directory) as store:
         found = ranges.find(store, topic, utc=terminal.utc)
         total = sum(max(0, part.stop - part.start) for part in found)
-        with terminal.progress(f"exporting {topic}", total=total) as progress, whole_file(path, replaces=force) as file:
+        bar = terminal.progress(f"exporting {topic}", total=total, stopped=f"{path} was not written")
+        with bar as progress, whole_file(path, replaces=force) as file:
             if form in ARROW_FORMATS:
                 write_arrow(file, found, form=form, topic=topic, count=progress.advance)
             else:

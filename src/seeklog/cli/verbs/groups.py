@@ -125,7 +125,7 @@ def _describe_idle(store: Store, group: str) -> GroupDescription:
 def lag(terminal: Terminal, directory: str, group: str | None) -> None:
     """Show the lag of a group, or of all groups: the number of offsets from its committed offset to the end.
 
-    A partition without a committed offset counts from its start, if a member reads it.
+    A partition without a committed offset counts from its start if a member reads it.
     """
     with open_to_read(directory) as store:
         rows: list[dict[str, Any]] = [

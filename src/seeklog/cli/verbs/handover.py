@@ -63,7 +63,7 @@ def handover(
     --from-kafka compares the store with its state at the handover, and takes it back.
 
     Shows the plan, and asks. Without a terminal to ask on, it only shows the plan, unless --yes is given. If your
-    program opens the store with its own configuration, pass that with --set, above all retention.ms.
+    program opens the store with its own configuration, pass it with --set, especially retention.ms.
     """
     if to_kafka == from_kafka:
         raise UsageError("pass either --to-kafka or --from-kafka")
@@ -130,7 +130,8 @@ def _hand_over_in_place(
     partitions = amounts.counted(len(plan.store.partitions), "partition")
     if not run.may_do(f"hand over {run.directory}, with {partitions}, to a new cluster"):
         return
-    lines = hand_over_in_place(store, broker=broker).properties()
+    with run.terminal.progress("handing over", stopped="run it again to complete the handover"):
+        lines = hand_over_in_place(store, broker=broker).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -168,7 +169,7 @@ def _copy_into(
     change = f"copy {amounts.counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
     if not run.may_do(change):
         return None
-    with run.terminal.progress("copying", total=size, unit="bytes") as shown:
+    with run.terminal.progress("copying", total=size, unit="bytes", stopped="run it again to continue") as shown:
         done = hand_over_into(store, target, advance=shown.advance)
     run.terminal.say(f"copied {amounts.counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
     reset = done.reset_command()
@@ -187,6 +188,7 @@ def _take_back(run: _Run) -> int | None:
     if not plan.has_metadata:
         run.terminal.say("the cluster metadata is not in this directory: settings were not compared")
     if run.may_do(f"take {run.directory} back, with {amounts.counted(len(plan.changed), 'changed partition')}"):
-        take_back(store)
+        with run.terminal.progress(f"taking {run.directory} back", stopped="run it again to complete it"):
+            take_back(store)
         run.terminal.say(f"took {run.directory} back. To return it to its broker, close it and start the broker")
     return None

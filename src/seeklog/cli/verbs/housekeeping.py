@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -79,7 +80,7 @@ def retain(terminal: Terminal, directory: str, topic: str | None, consent: Conse
         terminal.say("no segment exceeds its retention")
     elif consent.to(terminal, f"delete {_summary(plans)}"):
         with open_to_write(directory) as store:
-            done, locked = _do_each(terminal, store, plans, _retain)
+            done, locked = do_each(terminal, store, plans, _retain, doing="deleting")
         terminal.say(f"deleted {_summary(done)}")
         if locked is not None:
             raise locked
@@ -133,11 +134,15 @@ def truncate(
     elif consent.to(terminal, f"delete {_summary(plans)}"):
         with open_to_write(directory) as store, contextlib.ExitStack() as held:
             logs = [(at, held.enter_context(store.writer(at.topic, at.partition))) for at in plans]
-            for at, writer in logs:
-                if to is None:
-                    writer.delete_before(offsets[at.partition])
-                else:
-                    writer.truncate_to(offsets[at.partition])
+            # A point such as -100 is another one once a log was truncated: the same command may delete more.
+            left = f"before you run it again, compare the offsets: seeklog info {directory} {topic}"
+            bar = terminal.progress("truncating", total=len(logs), unit="partitions", stopped=left)
+            with bar:
+                for at, writer in bar.over(logs):
+                    if to is None:
+                        writer.delete_before(offsets[at.partition])
+                    else:
+                        writer.truncate_to(offsets[at.partition])
         terminal.say(f"deleted {_summary(plans)}")
 
 
@@ -179,15 +184,16 @@ def _summary(removals: Mapping[TopicPartition, Removal]) -> str:
     "--buffer",
     "buffer_bytes",
     type=click.IntRange(1),
+    metavar="BYTES",
     default=BUFFER_BYTES,
-    help="Bytes of memory for keys; less memory takes more rounds. Default: 128 MB.",
+    help="Memory for keys; with less, compaction takes more rounds. Default: 128 MB.",
 )
 @options.consent
 @options.rows
 def compact(terminal: Terminal, directory: str, topic: str | None, buffer_bytes: int, consent: Consent) -> None:
     """Compact a topic, or all topics whose cleanup.policy includes compact: keep only the latest record of each key.
 
-    Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much was
+    Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much is
     not compacted yet, and whether compaction is due by min.cleanable.dirty.ratio. A process that has the store open
     for writing compacts it automatically.
     """
@@ -210,14 +216,9 @@ def compact(terminal: Terminal, directory: str, topic: str | None, buffer_bytes:
     size = amounts.size(sum(found[at].dirty_bytes for at in dirty))
     if not consent.to(terminal, f"compact {amounts.counted(len(dirty), 'partition')} with {size} not compacted yet"):
         return
-    with open_to_write(directory) as store, terminal.progress("compacting", total=len(dirty), unit="partitions") as bar:
-
-        def work(log: Log) -> Compacted:
-            done = log.compact(buffer_bytes=buffer_bytes)
-            bar.advance()
-            return done
-
-        done, locked = _do_each(terminal, store, dirty, work)
+    with open_to_write(directory) as store:
+        work: Callable[[Log], Compacted] = methodcaller("compact", buffer_bytes=buffer_bytes)
+        done, locked = do_each(terminal, store, dirty, work, doing="compacting")
     write_rows(terminal, COMPACTED, [_compacted_row(*item) for item in done.items()])
     records = sum(compacted.removed_records for compacted in done.values())
     freed = sum(compacted.bytes_before - compacted.bytes_after for compacted in done.values())
@@ -252,8 +253,8 @@ def _compacted_row(at: TopicPartition, done: Compacted) -> dict[str, Any]:
     return at._asdict() | {name: getattr(done, name) for name in values}
 
 
-def _do_each(
-    terminal: Terminal, store: Store, partitions: Iterable[TopicPartition], work: Callable[[Log], Done]
+def do_each(
+    terminal: Terminal, store: Store, partitions: Collection[TopicPartition], work: Callable[[Log], Done], *, doing: str
 ) -> tuple[dict[TopicPartition, Done], LogLocked | None]:
     """Do work on each partition with its log open for writing; return the results and the first `LogLocked`.
 
@@ -261,11 +262,13 @@ def _do_each(
     """
     done: dict[TopicPartition, Done] = {}
     locked: LogLocked | None = None
-    for at in partitions:
-        try:
-            with store.writer(at.topic, at.partition) as log:
-                done[at] = work(log)
-        except LogLocked as error:
-            locked = locked or error
-            terminal.say(f"{neutral(str(at))} skipped: {error.owner} writes it")
+    bar = terminal.progress(doing, total=len(partitions), unit="partitions", stopped="run it again for the others")
+    with bar:
+        for at in bar.over(partitions):
+            try:
+                with store.writer(at.topic, at.partition) as log:
+                    done[at] = work(log)
+            except LogLocked as error:
+                locked = locked or error
+                terminal.say(f"{neutral(str(at))} skipped: {error.owner} writes it")
     return done, locked

@@ -19,7 +19,7 @@ from seeklog.log.check import Severity, take_portrait
 @verb
 @options.location
 @click.argument("topic", metavar="[TOPIC]", required=False)
-@click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")
+@click.option("--partition", "-p", type=click.IntRange(0), metavar="N", help="Only this partition.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
 @click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="Scale of the map.")
 @click.option("--quick", is_flag=True, help="With --map: skip the check for damage, which reads every byte.")

@@ -9,7 +9,7 @@ import click
 from seeklog.cli import completing, options, storage_option
 from seeklog.cli.app import verb
 from seeklog.cli.opening import open_to_copy
-from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.show.terminal import UNCHANGED, Terminal
 from seeklog.errors import UsageError
 
 JOBS = ("verify", "reindex", "compact", "stats", "archive", "to-lake", "import", "payments")
@@ -50,6 +50,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
     "--partitions",
     "create_partitions",
     type=click.IntRange(1),
+    metavar="N",
     help="import: create the topic with this many partitions.",
 )
 @click.option("--id", "import_id", help="import: a name for this import; repeated runs append it once.")
@@ -93,7 +94,10 @@ def pipeline(
     if job == "import":
         if imported["location"] is None or len(topics) != 1:
             raise UsageError("import needs --from PATH and one --topic")
-        spark_jobs.load_into(terminal, directory, topics[0], **imported)
+        with terminal.progress(
+            "the import", stopped=f"before you run it again, check whether {topics[0]} has its records"
+        ):
+            spark_jobs.load_into(terminal, directory, topics[0], **imported)
         return None
     if any(value not in (None, ()) for name, value in imported.items() if name != "source"):
         raise UsageError(f"{job} does not take the options of import")
@@ -107,18 +111,20 @@ def pipeline(
     if job == "compact":
         compacted = ", ".join(chosen) if chosen else "all compacted topics"
         terminal.confirm(f"Remove all but the latest record of each key in {compacted}?", is_agreed=is_agreed)
-    if job == "payments":
-        return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
-    if job == "archive":
-        spark_jobs.archive(
-            terminal,
-            directory,
-            str(output),
-            topics=chosen,
-            storage_options=storage_options,
-            include_active=include_active,
-        )
-        return None
-    more = {} if storage_options is None else {"storage_options": storage_options}
-    spark_jobs.run(job, terminal, directory, chosen, output=output, **more)
+    left = UNCHANGED if job in ("verify", "stats") else "run it again to continue"
+    with terminal.progress(f"the job {job}", stopped=left):
+        if job == "payments":
+            return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
+        if job == "archive":
+            spark_jobs.archive(
+                terminal,
+                directory,
+                str(output),
+                topics=chosen,
+                storage_options=storage_options,
+                include_active=include_active,
+            )
+            return None
+        more = {} if storage_options is None else {"storage_options": storage_options}
+        spark_jobs.run(job, terminal, directory, chosen, output=output, **more)
     return None

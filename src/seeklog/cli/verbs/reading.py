@@ -344,9 +344,9 @@ FOUND = (
 def seek(terminal: Terminal, directory: str, topic: str, text: str, partitions: tuple[int, ...]) -> None:
     """Locate a point in each partition: OFFSET, -N (before the end), start, end, or @TIME.
 
-    Prints the offset and time of the record, the segment and the byte where its batch begins, the batches and bytes
-    scanned after the index entry, and the time of two lookups: the first reads the index, the second finds it in
-    memory. The end of the log has an offset but no segment.
+    Prints the offset and time of the record, the segment and byte where its batch begins, how many batches and bytes
+    were scanned after the index entry, and how long two lookups took: the first reads the index, the second finds it
+    in memory. The end of the log has an offset but no segment.
     """
     point = parse_point(text, utc=terminal.utc)
     with open_to_read(directory) as store:

@@ -22,7 +22,7 @@ from seeklog.cli.opening import check_can_be_written, open_to_read, open_to_writ
 from seeklog.cli.selection import chosen, partitions_of
 from seeklog.cli.show.amounts import counted
 from seeklog.cli.show.rows import PARTITION, Column, write_rows
-from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.show.terminal import UNCHANGED, Terminal
 from seeklog.errors import UsageError
 from seeklog.files import OsFiles
 from seeklog.log import lock_directory, lock_out_broker
@@ -68,7 +68,10 @@ def reindex(
     wrong = [segment for segment in checked if segment.problems]
     rows = {segment.path: segment.row() for segment in wrong}
     if not is_dry and wrong:
-        with terminal.progress("reindexing", total=len(wrong), unit="segments") as bar:
+        bar = terminal.progress(
+            "reindexing", total=len(wrong), unit="segments", stopped="run it again to rebuild the others"
+        )
+        with bar:
             for segment, done, detail in _rebuild_all(root, wrong):
                 bar.advance()
                 rows[segment.path]["done"] = done
@@ -117,7 +120,7 @@ def _check_all(terminal: Terminal, store: Store, topic: str | None, wanted: tupl
         todo = partitions_of(store, None, internal=[names.CONSUMER_OFFSETS])
     configs = {name: store.topic(name).config for name in {partition.topic for partition in todo}}
     found: list[_Checked] = []
-    with terminal.progress("checking", total=len(todo), unit="partitions") as bar:
+    with terminal.progress("checking", total=len(todo), unit="partitions", stopped=UNCHANGED) as bar:
         for partition in todo:
             found += _check(store, partition, configs[partition.topic])
             bar.advance()

@@ -57,7 +57,7 @@ def repair(
     agreed = replace(consent, is_agreed=consent.is_agreed or quarantine)
     if not agreed.to_plan(terminal, f"repair {_summary(needed)}"):
         return Exit.DAMAGE
-    with terminal.progress("repairing", unit="bytes") as shown:
+    with terminal.progress("repairing", unit="bytes", stopped="run it again to complete the repair") as shown:
         done = [
             (
                 target,
@@ -118,7 +118,7 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
             file=os.path.basename(restored.path),
             size_bytes=sum(stop - start for start, stop in restored.pieces),
             offsets=f"{restored.base_offset}-{restored.next_offset - 1}",
-            detail=f"{restored.record_count} records that recovery cut off",
+            detail=f"{amounts.counted(restored.record_count, 'record')} that recovery cut off",
         )
 
 

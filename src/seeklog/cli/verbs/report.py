@@ -34,6 +34,7 @@ from seeklog.log.check import Severity
     "--records",
     "max_records",
     type=click.IntRange(0),
+    metavar="N",
     default=2_000_000,
     show_default=True,
     help="Sample at most this many records for sizes, keys and disorder.",
@@ -42,17 +43,18 @@ from seeklog.log.check import Severity
 def report(
     terminal: Terminal, directory: str, topics: tuple[str, ...], output: str, is_quick: bool, max_records: int
 ) -> None:
-    """Write a page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
+    """Write an HTML page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
 
-    The page is a single HTML file and loads nothing else. Without TOPIC, it covers the twenty largest topics. The store
-    is only read, and other processes may write it meanwhile. Damage is shown on the page, and the exit code is 3.
+    The page is a single file and loads nothing else. Without TOPIC, it covers the twenty largest topics. The store is
+    only read; other processes may write to it meanwhile. Damage is shown on the page, and the exit code is 3.
     """
     from seeklog.cli.report.gather import gather
     from seeklog.cli.report.page import page
     from seeklog.cli.show.outfile import whole_file
 
     _check_output(output, directory)
-    with open_to_read(directory) as store, terminal.progress("reading", unit="bytes") as progress:
+    bar = terminal.progress("reading", unit="bytes", stopped=f"{output} was not written")
+    with open_to_read(directory) as store, bar as progress:
         facts = gather(
             store, name=directory, topics=topics, check=not is_quick, max_records=max_records, progress=progress
         )
@@ -65,8 +67,8 @@ def report(
     size = sum(topic.size for topic in facts.topics)
     records = sum(topic.records for topic in facts.topics)
     terminal.say(
-        f"{output}: {amounts.counted(len(facts.topics), 'topic')}, {records:,} records, {amounts.size(size)} "
-        f"in {amounts.span(progress.seconds)}"
+        f"{output}: {amounts.counted(len(facts.topics), 'topic')}, {amounts.counted(records, 'record')}, "
+        f"{amounts.size(size)} in {amounts.span(progress.seconds)}"
     )
     damage = sum(finding.severity is Severity.ERROR for topic in facts.topics for finding in topic.findings)
     if damage:

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 def sql(terminal: Terminal, directory: str, query: str | None, topics: tuple[str, ...], ranges: Ranges) -> None:
     """Query topics with DuckDB. Each topic is a table with the columns of Spark's Kafka source.
 
-    Without QUERY, this is a shell on a terminal: statements end with a semicolon, and .help lists its commands. In a
-    pipe, the query is read from stdin.
+    QUERY is one or more statements, separated by semicolons. The result of each is printed; with --format json each
+    is a list of its own. Without QUERY, this is a shell on a terminal: .help lists its commands. In a pipe, the query
+    is read from stdin.
 
     The columns are key, value, topic, partition, offset, timestamp, timestampType and headers. Key and value are
     BLOBs: value->>'$.id' is a field of the JSON, text(value) is the text. Put names that contain a dash or are
@@ -52,6 +53,8 @@ def sql(terminal: Terminal, directory: str, query: str | None, topics: tuple[str
 
     is_shell = query is None and sys.stdin.isatty() and terminal.shows_tables
     if query is None and not is_shell:
+        if sys.stdin.isatty():
+            terminal.say("reading the query from the terminal; end with Ctrl-D")
         query = sys.stdin.read()
     if query is not None and is_empty(query):
         raise UsageError(
@@ -100,15 +103,19 @@ def _offer(
 
 
 def _execute(terminal: Terminal, session: Session, query: str) -> None:
-    """Print the result of a query."""
+    """Run the statements of a query, and print the result of each. The first error ends it."""
     from seeklog.store.sql import shown
 
-    with session.query(query) as (found, rows):
-        columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]
-        if columns:
-            write_rows(terminal, columns, rows)
-    for topic, table in session.tables.items():
-        for read in table.reads:
-            terminal.detail(
-                f"read {topic}-{read.partition}: {read.rows:,} records, offsets [{read.start:,}, {read.stop:,})"
-            )
+    is_first = True
+    for statement in session.statements(query):
+        with session.query(statement) as (found, rows):
+            columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]
+            if columns:
+                if not is_first and terminal.row_format in ("table", "csv"):
+                    terminal.write("\n")
+                write_rows(terminal, columns, rows)
+                is_first = False
+        for topic, table in session.tables.items():
+            for read in table.reads:
+                records = counted(read.rows, "record")
+                terminal.detail(f"read {topic}-{read.partition}: {records}, offsets [{read.start:,}, {read.stop:,})")

@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from seeklog.store import Store
     from seeklog.topics.description import TopicDescription
 
-SUMMARY = (count_column("records"), size_column("size_bytes", "size"), Column("oldest"), Column("newest"))
-LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
+LISTED = (
+    Column("topic"),
+    Column("partitions", is_right=True),
+    count_column("records"),
+    size_column("size_bytes", "size"),
+    Column("first"),
+    Column("newest"),
+)
 
 
 @verb
@@ -38,9 +44,11 @@ LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
 @options.utc
 @options.rows
 def ls(terminal: Terminal, directory: str, internal: bool) -> int | None:
-    """List the topics of a store: partitions, records, size, and the times of the oldest and the newest record.
+    """List the topics of a store: partitions, records, size, first record and newest timestamp.
 
-    A time that damage makes unreadable is left empty. The damage is reported at the end, and the exit code is 3.
+    FIRST is the time of the record with the lowest offset; later records may have earlier times. NEWEST is the largest
+    timestamp. A time that cannot be read because of damage is left empty; the damage is then reported at the end, and
+    the exit code is 3.
     """
     damages: list[CorruptionError] = []
     with open_to_read(directory) as store:
@@ -83,23 +91,24 @@ def _listed(
 
 def _listed_row(store: Store, directory: str, name: str, utc: bool, damages: list[CorruptionError]) -> dict[str, Any]:
     description = store.describe_topic(name)
-    firsts: list[Any] = []
-    lasts: list[Any] = []
+    firsts: list[int] = []
+    newest: list[int] = []
     try:
         for partition in description.partitions:
             log = store.log(name, partition.partition)
             firsts += [record.timestamp_ms for record in itertools.islice(log.scan(), 1)]
-            lasts += [record.timestamp_ms for record in itertools.islice(log.scan_reverse(), 1)]
+            if (largest := log.max_timestamp_ms()) is not None:
+                newest.append(largest)
     except CorruptionError as error:
         damages.append(error)
-        firsts, lasts = [], []
+        firsts, newest = [], []
     return {
         "topic": name,
         "partitions": len(description.partitions),
         "records": _record_count(directory, description),
         "size_bytes": description.size_bytes,
-        "oldest": amounts.moment(min(firsts, default=None), utc=utc),
-        "newest": amounts.moment(max(lasts, default=None), utc=utc),
+        "first": amounts.moment(min(firsts, default=None), utc=utc),
+        "newest": amounts.moment(max(newest, default=None), utc=utc),
     }
 
 
@@ -130,6 +139,7 @@ def _record_count(directory: str, description: TopicDescription) -> int:
     "--partitions",
     "-p",
     type=click.IntRange(1),
+    metavar="N",
     default=DEFAULT_PARTITIONS,
     show_default=True,
     help="Number of partitions.",
@@ -153,7 +163,7 @@ def create(
     terminal.say(f"created topic {topic} with {amounts.counted(len(created.partitions), 'partition')} in {directory}")
 
 
-SETTINGS = (Column("word", "setting"), Column("value"), Column("from"))
+SETTINGS = (Column("name", "setting"), Column("value"), Column("source"))
 
 
 @verb
@@ -161,7 +171,7 @@ SETTINGS = (Column("word", "setting"), Column("value"), Column("from"))
 @options.topic
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting of this topic.")
 @click.option("--unset", "unset", multiple=True, metavar="NAME", help="Reset a setting to its default.")
-@click.option("--partitions", type=click.IntRange(1), help="Grow the topic to this number of partitions.")
+@click.option("--partitions", type=click.IntRange(1), metavar="N", help="Grow the topic to this number of partitions.")
 @options.rows
 def config(
     terminal: Terminal,
@@ -173,8 +183,8 @@ def config(
 ) -> None:
     """Show or change the configuration of a topic.
 
-    Settings have Kafka's names. Other processes that write the topic see a change within two seconds. Adding
-    partitions moves some keys: their new records go to a different partition from their old ones.
+    Settings have Kafka's names. Other processes that write to the topic apply a change within two seconds. If you add
+    partitions, some keys move: their new records go to a different partition from their old ones.
     """
     changes = _changes(settings, unset)
     if changes or partitions is not None:
@@ -206,7 +216,9 @@ def _change(
         described = store.describe_topic(topic)
         count = len(described.partitions)
         if partitions is not None and partitions <= count:
-            raise UsageError(f"{topic} already has {count} partitions; --partitions {partitions} must be larger")
+            raise UsageError(
+                f"{topic} already has {amounts.counted(count, 'partition')}; --partitions {partitions} must be larger"
+            )
         if changes:
             before, after = _by_name(described), _by_name(store.alter_topic(topic, changes))
             for name in changes:
@@ -219,14 +231,15 @@ def _change(
 
 
 def _by_name(described: TopicDescription) -> dict[str, str]:
-    return {row["word"]: f"{row['value']} ({row['from']})" for row in _settings(described)}
+    return {row["name"]: f"{row['value']} ({row['source']})" for row in _settings(described)}
 
 
 def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:
     own = {canonical_setting(name) for name in described.configured}
     for field in TOPIC_SETTINGS:
         name = canonical_setting(field)
-        yield {"word": name, "value": getattr(described.config, field), "from": "topic" if name in own else "default"}
+        source = "topic" if name in own else "default"
+        yield {"name": name, "value": getattr(described.config, field), "source": source}
 
 
 @verb
@@ -248,7 +261,7 @@ def delete(terminal: Terminal, directory: str, topic: str, consent: Consent) -> 
         ]
     summary = (
         f"topic {topic}: {amounts.counted(len(described.partitions), 'partition')}, "
-        f"{amounts.count(described.record_count)} records, {amounts.size(described.size_bytes)}"
+        f"{amounts.counted(described.record_count, 'record')}, {amounts.size(described.size_bytes)}"
     )
     if groups:
         summary += f", and the committed offsets of {', '.join(groups)}"

@@ -60,20 +60,35 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool) -> int | 
     plans = [_plan(target) for target in targets]
     rows: list[dict[str, Any]] = []
     inspections: list[Inspection] = []
-    total = sum(task.size for plan in plans for task in plan.tasks)
-    with terminal.progress("checking", total=total * (2 if deep else 1), unit="bytes") as shown:
-        for target, plan in zip(targets, plans, strict=True):
-            found, inspected = _check_settled(target, plan, is_deep=deep, advance=shown.advance)
-            inspections += inspected
-            rows += [_row(target, finding) for finding in found]
-        seconds = shown.seconds
-    if terminal.row_format == "table":
-        for row in rows:
-            terminal.write(_block(row, colors=terminal.has_colors))
-    else:
-        write_rows(terminal, COLUMNS, rows)
+    total = sum(task.size for plan in plans for task in plan.tasks) * (2 if deep else 1)
+    bar = terminal.progress("checking", total=total, unit="bytes", stopped=lambda: _count(rows))
+    try:
+        with bar:
+            for target, plan in zip(targets, plans, strict=True):
+                found, inspected = _check_settled(target, plan, is_deep=deep, advance=bar.advance)
+                inspections += inspected
+                rows += [_row(target, finding) for finding in found]
+            seconds = bar.seconds
+    except KeyboardInterrupt:
+        _write(terminal, rows)  # what was found so far
+        raise
+    _write(terminal, rows)
     terminal.say(_summary(targets, inspections, rows, seconds))
     return Exit.DAMAGE if any(row["severity"] == "error" for row in rows) else None
+
+
+def _write(terminal: Terminal, rows: list[dict[str, Any]]) -> None:
+    if terminal.row_format != "table":
+        write_rows(terminal, COLUMNS, rows)
+        return
+    for row in rows:
+        terminal.write(_block(row, colors=terminal.has_colors))
+
+
+def _count(rows: list[dict[str, Any]]) -> str:
+    severities = Counter(row["severity"] for row in rows)
+    found = [amounts.counted(severities[name], name) for name in ("error", "warning", "note") if severities[name]]
+    return ", ".join(found) or "no damage"
 
 
 def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
@@ -158,10 +173,6 @@ def _block(row: dict[str, Any], *, colors: bool) -> str:
 
 
 def _summary(targets: list[Target], inspections: list[Inspection], rows: list[dict[str, Any]], seconds: float) -> str:
-    severities = Counter(row["severity"] for row in rows)
-    found = ", ".join(
-        amounts.counted(severities[name], name) for name in ("error", "warning", "note") if severities[name]
-    )
     size = sum(inspection.size for inspection in inspections)
     done = (
         amounts.counted(len(targets), "partition"),
@@ -170,4 +181,4 @@ def _summary(targets: list[Target], inspections: list[Inspection], rows: list[di
         amounts.counted(sum(inspection.record_count for inspection in inspections), "record"),
     )
     rate = f", {amounts.size(size / seconds)}/s" if size and seconds > 0.01 else ""
-    return f"checked {', '.join(done)}, {amounts.size(size)} in {amounts.span(seconds)}{rate}: {found or 'no damage'}"
+    return f"checked {', '.join(done)}, {amounts.size(size)} in {amounts.span(seconds)}{rate}: {_count(rows)}"
