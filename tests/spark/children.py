@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import LogLocked, NotAccessible
 from seeklog.record.batch import encode_batch
-from seeklog.store import open_store
+from seeklog.store import open_store, transactions_of
 from seeklog.topics.transactions import Staged
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def stage(store: Store, app: str, version: int) -> list[Staged]:
         for partition in range(PARTITIONS):
             rows = rows_of_version(app, version, partition)
             rows = rows[: len(rows) // 2] if task == 0 else rows[len(rows) // 2 :]
-            stager = store.transactions.stager(app, TopicPartition(SINK, partition))
+            stager = transactions_of(store).stager(app, TopicPartition(SINK, partition))
             stager.add(
                 encode_batch([Record(value, key=key, timestamp_ms=version) for key, value in rows]),
                 record_count=len(rows),
@@ -141,7 +141,7 @@ def commit_in_rounds(path: str, app: str, count: str) -> None:
         for version in rounds(count):
             while True:
                 try:
-                    added = store.transactions.commit(app, version, stage(store, app, version))
+                    added = transactions_of(store).commit(app, version, stage(store, app, version))
                 except NotAccessible:
                     print("discarded", version, flush=True)
                     continue
@@ -154,7 +154,7 @@ def discard_in_rounds(path: str, app: str, count: str) -> None:
     with open_store(path, read_only=True, background=False) as store:
         for version in rounds(count):
             for _ in range(10):
-                store.transactions.discard(app)
+                transactions_of(store).discard(app)
             print("committed", version, 0, flush=True)
 
 
@@ -169,7 +169,7 @@ def commit_many(path: str, app: str, count: str, checkpoint: str) -> None:
         with open_store(path, background=False) as store:
             staged = stage(store, app, version)
         with open_store(path, background=False) as store:
-            added = store.transactions.commit(app, version, staged)
+            added = transactions_of(store).commit(app, version, staged)
         assert added or version == first
         renamed = noted.with_suffix(".new")
         renamed.write_text(str(version + 1))

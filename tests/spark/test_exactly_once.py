@@ -24,6 +24,7 @@ import seeklog
 from seeklog import names
 from seeklog.errors import LogLocked
 from seeklog.spark.write.sink import BatchWriter, StagedRows, batch_writer
+from seeklog.store import transactions_of
 from spark.checker import Row, judge, rows_of, staged_files, transaction_states
 from spark.children import BATCH_RECORDS, PARTITIONS, SINK, SOURCE, rows_of_version, stage
 from spark.killing.sitecustomize import kill_session
@@ -250,7 +251,7 @@ def test_one_of_two_staged_attempts_is_committed_and_both_are_swept(root: Path, 
     attempts = [write_attempt(writer, rows[:60]) for _ in range(2)]
     other = write_attempt(writer, rows[60:])
     with seeklog.open(root, read_only=True) as store:
-        store.transactions.stager(f"job to {SINK}", seeklog.TopicPartition(SINK, 0))
+        transactions_of(store).stager(f"job to {SINK}", seeklog.TopicPartition(SINK, 0))
 
     writer.commit([attempts[winner], other])
 
@@ -410,9 +411,9 @@ def test_producers_continue_beside_commits_of_their_store(root: Path) -> None:
             sending = threading.Thread(target=send_all)
             sending.start()
             for version in range(VERSIONS):
-                assert store.transactions.commit("query", version, stage(store, "query", version))
+                assert transactions_of(store).commit("query", version, stage(store, "query", version))
             sending.join()
-        assert not store.transactions.commit("query", VERSIONS - 1, stage(store, "query", VERSIONS - 1))
+        assert not transactions_of(store).commit("query", VERSIONS - 1, stage(store, "query", VERSIONS - 1))
     rows += [row for number in range(PARTITIONS) for version in range(VERSIONS) for row in expected(version, number)]
     verdict = judge(rows, rows_of(root, SINK))
     assert not verdict, str(verdict)

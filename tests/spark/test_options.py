@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -21,6 +23,7 @@ from seeklog.spark.read.options import (
     wants_table,
 )
 
+NOW_S = int(time.time())
 BASE = {"path": "/store", "subscribe": "orders"}
 AT = TopicPartition
 
@@ -242,6 +245,8 @@ WRONG_IN_BOTH = [
     ({"endingOffsets": "earliest"}, "option endingOffsets is earliest, and a read that ends at the log's start"),
     ({"endingOffsets": '{"orders": {"0": -2}}'}, "option endingOffsets of orders-0 is -2, but must be an offset, -1"),
     ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, or an ISO timestamp"),
+    ({"startingTimestamp": str(NOW_S)}, "Z in seconds. Multiply it by 1000, or write it as an ISO timestamp"),
+    ({"endingOffsetsByTimestamp": f'{{"orders": {{"0": {NOW_S}000000}}}}'}, "Z in microseconds. Divide it by 1000"),
     ({"startingTimestamp": "1960-01-01"}, "milliseconds since 1970"),
     ({"startingTimestamp": "-5"}, "a minus and a time span"),
     ({"endingTimestamp": "2026-13-01"}, "option endingTimestamp"),
@@ -277,7 +282,7 @@ WRONG_IN_BOTH = [
 
 
 @pytest.mark.parametrize("parse", [parse_read_options, parse_stream_options], ids=["batch", "stream"])
-@pytest.mark.parametrize(("settings", "message"), WRONG_IN_BOTH, ids=[str(settings) for settings, _ in WRONG_IN_BOTH])
+@pytest.mark.parametrize(("settings", "message"), WRONG_IN_BOTH, ids=[message for _, message in WRONG_IN_BOTH])
 def test_invalid_option_error_is_one_line(parse: object, settings: dict[str, str], message: str) -> None:
     assert callable(parse)
     with pytest.raises(InvalidConfig) as caught:

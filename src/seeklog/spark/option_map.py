@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from seeklog.clock import SystemClock, UnitCheck
 from seeklog.config import INT64_MAX, parse_span_ms
 from seeklog.errors import InvalidConfig
 from seeklog.names import is_url
@@ -171,12 +172,16 @@ def _parse_json(text: str) -> Any:
 
 def timestamp_ms(name: str, value: object) -> int:
     """Return a moment in milliseconds since 1970, given as such or as an ISO timestamp (UTC if it has no zone)."""
+    if isinstance(value, str) and _WHOLE.match(value.strip()):
+        value = int(value)
     moment_ms = -1
     if isinstance(value, str):
-        text = value.strip()
-        moment_ms = int(text) if _WHOLE.match(text) else _parse_iso(text)
+        moment_ms = _parse_iso(value.strip())
     elif isinstance(value, int) and not isinstance(value, bool):
         moment_ms = value
+        mistake = UnitCheck(SystemClock().now_ms()).mistake(value)
+        if mistake is not None:
+            raise InvalidConfig(f"option {name}: {value} {mistake}, or write it as an ISO timestamp")
     if not 0 <= moment_ms <= INT64_MAX:
         raise wrong(
             name,

@@ -19,6 +19,8 @@ from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.planning import Copy, Plan, Rules, Verify
 from seeklog.archive.reading import Origin
 from seeklog.archive.source import SourceChanged
+from seeklog.arguments import check_flags
+from seeklog.errors import counted
 from seeklog.files import translated
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
@@ -54,6 +56,7 @@ def archive(
     With `include_active`, the other segments are copied up to the recovery point, too. `storage_options` apply to the
     target. Driver and executors must see the source under the same path.
     """
+    check_flags(progress=progress)
     to = _Target(os.fsdecode(target), storage_options or {}, Rules(verify, allow_gaps, repair, include_active))
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
@@ -75,7 +78,7 @@ def _copied(
             raise result
         entries.append(result)
     size = sum(copy.size for copy in plan.copies)
-    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s", path=path)
+    shown.finish(f"{counted(len(results), 'segment')}, {readable(size)} in {shown.seconds:.1f} s", path=path)
     return entries
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from seeklog import names
+from seeklog.arguments import check_flags
 from seeklog.config import LogConfig
-from seeklog.errors import LogLocked, SeeklogError, UsageError
+from seeklog.errors import LogLocked, SeeklogError, UsageError, counted
 from seeklog.files import OsFiles
 from seeklog.log import BUFFER_BYTES, Compacted
 from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
-from seeklog.spark.jobs.progress import Progress, counted, readable
+from seeklog.spark.jobs.progress import Progress, readable, tally
 from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
@@ -49,6 +50,7 @@ def compact(
     Each task takes `buffer_bytes` of memory for keys, plus a few megabytes. `config` applies where a topic has no
     setting of its own.
     """
+    check_flags(progress=progress)
     config = parse_config(config)
     files = OsFiles()
     root = local_path("path", os.fsdecode(path))
@@ -66,8 +68,8 @@ def compact(
     work = partial(_compact, scope.root, config, buffer_bytes)
     rows = sorted(run_tasks(spark, packs, work, progress=shown), key=lambda row: (row["topic"], row["partition"]))
     freed = sum(row["bytes_before"] - row["bytes_after"] for row in rows)
-    done = counted(row["done"] for row in rows)
-    shown.finish(f"{len(rows):,} partitions, {readable(max(freed, 0))} less: {done}", path=path)
+    done = tally(row["done"] for row in rows)
+    shown.finish(f"{counted(len(rows), 'partition')}, {readable(max(freed, 0))} less: {done}", path=path)
     return frame_of(spark, OUTCOMES, rows)
 
 

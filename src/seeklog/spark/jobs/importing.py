@@ -21,7 +21,7 @@ from seeklog.names import check_topic_name
 from seeklog.spark.option_map import local_path
 from seeklog.spark.write.options import parse_write_options
 from seeklog.spark.write.sink import app_name
-from seeklog.store import open_store
+from seeklog.store import open_store, transactions_of
 
 
 class Imported(NamedTuple):
@@ -187,5 +187,5 @@ def _is_imported(path: str, app: str, topic: str) -> bool:
     """
     with open_store(path, background=False) as store:
         last = read_transaction(OsFiles(), path, names.app_key(app))
-        topic_id = store.transactions.target(topic).topic_id
+        topic_id = transactions_of(store).target(topic).topic_id
         return last is not None and not last.is_open and all(part.topic_id == topic_id for part in last.parts)

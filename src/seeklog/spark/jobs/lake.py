@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from seeklog.arguments import check_flags
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
-from seeklog.errors import ArchiveMismatch, DataLoss, SeeklogError, UsageError
+from seeklog.errors import ArchiveMismatch, DataLoss, SeeklogError, UsageError, counted
 from seeklog.files import OsFiles, ReadOnlyFiles
 from seeklog.log import LogReader, take_snapshot
 from seeklog.names import TopicPartition
@@ -68,6 +69,7 @@ def to_lake(
     does not match its files or this store; nothing is changed then. Offsets that retention deleted before they were
     copied are counted in `lost_offsets` and remain a gap in the manifest.
     """
+    check_flags(progress=progress)
     if compression not in COMPRESSIONS:
         raise UsageError(f"compression is {compression!r}; it must be one of {', '.join(COMPRESSIONS)}")
     if file_bytes < 1:
@@ -175,7 +177,7 @@ def _prepare(directory: LakeDirectory) -> Manifest:
         directory.check_files(manifest.files())
         removed = directory.sweep(manifest)
     if removed:
-        logger.warning("%s: removed %d files of a job that did not finish", directory.path, removed)
+        logger.warning("%s: removed %s of a job that did not finish", directory.path, counted(removed, "file"))
     return manifest
 
 
@@ -212,7 +214,8 @@ def _extended(
 def _row(share: Share, files: Sequence[LakeFile], log_bytes: int) -> dict[str, Any]:
     at, start, stop, _ = share.range
     if share.lost:
-        logger.warning("%s: %d offsets were deleted before they were copied to the lake", at, share.lost)
+        lost = counted(share.lost, "offset was", "offsets were")
+        logger.warning("%s: %s deleted before being copied to the lake", at, lost)
     return {
         "topic": at.topic,
         "partition": at.partition,
@@ -231,8 +234,8 @@ def _summary(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
     records, files, size, log_bytes, lost = (sum(row[name] for row in rows) for name in names)
     if not records:
         return "nothing to do: all sealed segments are in the lake"
-    missing = f", {lost:,} offsets LOST before they were copied" if lost else ""
+    missing = f", {counted(lost, 'offset')} LOST before being copied" if lost else ""
     return (
-        f"{records:,} records of {readable(log_bytes)} in {files:,} files of {readable(size)} in {seconds:.1f} s "
-        f"({log_bytes / seconds / 1e6:,.0f} MB/s){missing}"
+        f"{counted(records, 'record')} of {readable(log_bytes)} in {counted(files, 'file')} of {readable(size)} in "
+        f"{seconds:.1f} s ({log_bytes / seconds / 1e6:,.0f} MB/s){missing}"
     )

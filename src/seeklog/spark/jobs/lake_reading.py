@@ -15,7 +15,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DateType, StructField, StructType
 
-from seeklog.errors import DataLoss, TopicNotFound, UsageError
+from seeklog.arguments import check_flags
+from seeklog.errors import DataLoss, TopicNotFound, UsageError, counted
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
 from seeklog.spark.jobs.lake import check_against
@@ -54,6 +55,7 @@ def read_lake(
     Raises `DataLoss` if offsets between the lake and the log, or in a gap of the lake, were deleted.
     With `fail_on_data_loss=False` that is a warning with their number.
     """
+    check_flags(include_headers=include_headers, fail_on_data_loss=fail_on_data_loss)
     directory = LakeDirectory(lake, files=OsFiles())
     # The manifest is read before the store: segments copied in between are then read from the log, and none is missed.
     manifest = directory.read_manifest() or Manifest()
@@ -107,13 +109,11 @@ def _check_loss(
         if not gaps:
             continue
         count = sum(end - start for start, end in gaps)
-        fact = (
-            f"{at}: {count} offsets, {gaps[0][0]} to {gaps[0][1] - 1}{' and more' if len(gaps) > 1 else ''}, were "
-            "deleted from the log before they were copied to the lake"
-        )
+        lost = f"{gaps[0][0]} to {gaps[0][1] - 1}{' and more' if len(gaps) > 1 else ''}"
+        fact = f"{at}: {counted(count, 'offset')} ({lost}) deleted from the log before being copied to the lake"
         if fail:
             raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", f"{fact}; pass fail_on_data_loss=False to read the rest")
-        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s and are skipped", fact)
+        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s; skipped", fact)
 
 
 def _is_within(file: LakeFile, since: datetime | None, until: datetime | None) -> bool:

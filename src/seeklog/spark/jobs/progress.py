@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TextIO, TypeVar
 
 from seeklog.clock import Clock, SystemClock
+from seeklog.errors import counted
 
 logger = logging.getLogger("seeklog")
 
@@ -74,7 +75,7 @@ class Progress:
         self._written = now
         done = min(done_tasks, len(self._sizes) - 1)
         self._write(
-            f"{self._job}: {self._counts[done]:,} of {self._counts[-1]:,} segments, "
+            f"{self._job}: {self._counts[done]:,} of {counted(self._counts[-1], 'segment')}, "
             f"{readable(self._sizes[done])} of {readable(self._sizes[-1])}, "
             f"{self._sizes[done] / self.seconds / 1e6:,.0f} MB/s",
             end="" if self._is_terminal else "\n",
@@ -98,10 +99,10 @@ def readable(size: int) -> str:
     for unit, factor in _UNITS:
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"
-    return f"{size} bytes"
+    return counted(size, "byte")
 
 
-def counted(outcomes: Iterable[str]) -> str:
+def tally(outcomes: Iterable[str]) -> str:
     """Return how often each outcome occurred, such as "3 rebuilt, 1 unchanged"."""
     counts = sorted(Counter(outcomes).items())
     return ", ".join(f"{count:,} {outcome}" for outcome, count in counts) or "nothing to do"

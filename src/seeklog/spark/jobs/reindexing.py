@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from seeklog import names
+from seeklog.arguments import check_flags
 from seeklog.config import LogConfig
-from seeklog.errors import LogLocked, SeeklogError, UsageError
+from seeklog.errors import LogLocked, SeeklogError, UsageError, counted
 from seeklog.files import OsFiles
 from seeklog.log import lock_directory, lock_out_broker
 from seeklog.log.check import Renewed, renew_index, sizes_of
 from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
-from seeklog.spark.jobs.progress import Progress, counted, readable
+from seeklog.spark.jobs.progress import Progress, readable, tally
 from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
@@ -64,6 +65,7 @@ def reindex(
     partitions that only a broker has written, nothing but indexes is changed. `config` applies where a topic has no
     setting of its own: pass a broker's index interval there unless it is Kafka's default.
     """
+    check_flags(progress=progress)
     files = OsFiles()
     config = parse_config(config)
     scope = find_partitions(local_path("path", os.fsdecode(path)), topics=topics, config=config, files=files)
@@ -99,9 +101,9 @@ def reindex(
     keys = ("topic", "partition", "segment")
     rows.sort(key=lambda row: tuple(-1 if row[key] is None else row[key] for key in keys))
     speed = f"{scanned / max(seconds, 1e-3) / 1e6:,.0f} MB/s"
-    summary = f"{len(rows):,} segments, {readable(scanned)} scanned in {seconds:.1f} s ({speed})"
+    summary = f"{counted(len(rows), 'segment')}, {readable(scanned)} scanned in {seconds:.1f} s ({speed})"
     finished = Progress("reindex", counts=[], sizes=[], is_shown=progress)
-    finished.finish(f"{summary}: {counted(row['done'] for row in rows)}", path=path)
+    finished.finish(f"{summary}: {tally(row['done'] for row in rows)}", path=path)
     return frame_of(spark, OUTCOMES, rows)
 
 

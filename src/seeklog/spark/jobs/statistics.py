@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin
+from seeklog.arguments import check_flags
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, DataLoss, UsageError
+from seeklog.errors import CorruptionError, DataLoss, UsageError, counted
 from seeklog.files import translated
 from seeklog.log import pinned_view, scan_headers
 from seeklog.names import TopicPartition
@@ -146,6 +147,7 @@ def stats(
     `top_keys` is too low by at most `top_keys_error`. `keys=False` skips keys. `records=False` reads only headers:
     columns that need records are null, and timestamps are those of batches.
     """
+    check_flags(records=records, keys=keys, progress=progress)
     if bucket_ms < 1 or top_keys < 0:
         raise UsageError(f"bucket_ms is {bucket_ms} and top_keys {top_keys}; they must be at least 1 and 0")
     root = local_path("path", os.fsdecode(path))
@@ -162,8 +164,8 @@ def stats(
         is_shown=progress,
     )
     totals = {at: Figures(Throughput(bucket_ms)) for at in bounds}
-    counted = run_tasks(spark, packs, partial(count_piece, counting), progress=shown)
-    for piece, figures in sorted(counted, key=lambda result: result[0][:3]):
+    results = run_tasks(spark, packs, partial(count_piece, counting), progress=shown)
+    for piece, figures in sorted(results, key=lambda result: result[0][:3]):
         totals[piece.at].merge(figures)
     rows = [
         {"topic": at.topic, "partition": at.partition} | _row(figures, bounds[at], counting=counting, top_keys=top_keys)
@@ -171,8 +173,8 @@ def stats(
     ]
     size = sum(figures.size for figures in totals.values())
     summary = (
-        f"{sum(figures.records for figures in totals.values()):,} records, {readable(size)} in {shown.seconds:.1f} s "
-        f"({size / shown.seconds / 1e6:,.0f} MB/s)"
+        f"{counted(sum(figures.records for figures in totals.values()), 'record')}, {readable(size)} in "
+        f"{shown.seconds:.1f} s ({size / shown.seconds / 1e6:,.0f} MB/s)"
     )
     shown.finish(summary, path=path)
     return frame_of(spark, STATISTICS, rows)
@@ -275,7 +277,7 @@ def _row(figures: Figures, bounds: Bounds, *, counting: Counting, top_keys: int)
     throughput = figures.throughput
     # At least a millisecond, where all records have the same timestamp.
     seconds = max(1, order.max_ms - order.min_ms) / 1000
-    counted = sum(throughput.size.values())
+    sampled_bytes = sum(throughput.size.values())
     row: dict[str, Any] = {
         "log_start_offset": bounds.log_start_offset,
         "high_watermark": bounds.high_watermark,
@@ -290,7 +292,7 @@ def _row(figures: Figures, bounds: Bounds, *, counting: Counting, top_keys: int)
         "first_timestamp": _us(order.min_ms) if figures.order is not None else None,
         "last_timestamp": _us(order.max_ms) if figures.order is not None else None,
         "records_per_s": figures.records / seconds if figures.records else None,
-        "bytes_per_s": counted / seconds if figures.records else None,
+        "bytes_per_s": sampled_bytes / seconds if figures.records else None,
         "bucket_s": throughput.bucket_ms / 1000,
         "throughput": [
             {"start": bucket * throughput.bucket_ms * 1000, "records": count, "bytes": throughput.size[bucket]}

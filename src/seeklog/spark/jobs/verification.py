@@ -12,7 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
+from seeklog.arguments import check_flags
 from seeklog.config import LogConfig
+from seeklog.errors import counted
 from seeklog.files import Files, absolute, translate, translated
 from seeklog.log.check import (
     Finding,
@@ -54,6 +56,7 @@ def verify(
     `config` applies where a topic has no setting of its own; passing a broker's index interval makes checking its
     indexes faster. `path` may be a URL, with `storage_options` for fsspec.
     """
+    check_flags(progress=progress)
     root = absolute(readable_path("path", os.fsdecode(path)))
     with translated(f"{root} cannot be read"):
         files = open_archive(Origin(root=root, storage_options=storage_options or {}).files(), root)
@@ -113,10 +116,12 @@ def _row(location: PartitionLocation, finding: Finding) -> dict[str, object]:
 
 def _summary(inspections: Sequence[Inspection], rows: Sequence[Mapping[str, object]], seconds: float) -> str:
     size = sum(inspection.size for inspection in inspections)
+    batches = sum(inspection.batch_count for inspection in inspections)
+    records = sum(inspection.record_count for inspection in inspections)
     severities = Counter(row["severity"] for row in rows)
-    findings = ", ".join(f"{severities[kind.value]} {kind.value}s" for kind in Severity if severities[kind.value])
+    findings = ", ".join(counted(severities[kind.value], kind.value) for kind in Severity if severities[kind.value])
     return (
-        f"{len(inspections):,} segments, {sum(inspection.batch_count for inspection in inspections):,} batches, "
-        f"{sum(inspection.record_count for inspection in inspections):,} records, {readable(size)} in {seconds:.1f} s "
+        f"{counted(len(inspections), 'segment')}, {counted(batches, 'batch', 'batches')}, "
+        f"{counted(records, 'record')}, {readable(size)} in {seconds:.1f} s "
         f"({size / seconds / 1e6:,.0f} MB/s): {findings or 'all is well'}"
     )

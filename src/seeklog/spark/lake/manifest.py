@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, counted
 from seeklog.names import TopicPartition
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 
@@ -145,6 +145,6 @@ def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int
         whole_number(number)
     inside = any(start <= file.start < file.next_offset <= end for start, end in ranges)
     if not inside or not 0 < file.rows <= file.next_offset - file.start:
-        raise ValueError(f"{file.path} claims {file.rows} records of {file.start} to {file.next_offset}")
+        raise ValueError(f"{file.path} claims {counted(file.rows, 'record')} of {file.start} to {file.next_offset}")
     for time_ms in (file.min_timestamp_ms, file.max_timestamp_ms):
         whole_number(time_ms, minimum=-INT64_MAX - 1)

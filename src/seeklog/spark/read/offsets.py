@@ -14,7 +14,8 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import DataLoss, InvalidConfig, OffsetOutOfRange, TopicNotFound
+from seeklog.errors import DataLoss, InvalidConfig, OffsetOutOfRange, TopicNotFound, counted
+from seeklog.log import find_offset_at_time
 from seeklog.names import TopicPartition
 from seeklog.spark.read.bounds import (
     EARLIEST_MARK,
@@ -128,9 +129,8 @@ def _resolve(
         named = point.offsets if isinstance(point, AtOffsets) else point.times_ms
     for at in named:
         if at not in bounds:
-            raise InvalidConfig(
-                f"option {point.option} names {at}, which is not among the {len(bounds)} partitions of this read"
-            )
+            read = counted(len(bounds), "partition")
+            raise InvalidConfig(f"option {point.option} names {at}, which is not among the {read} of this read")
     return {at: _offset_of(store, point if at in named else unnamed, at, here, strategy) for at, here in bounds.items()}
 
 
@@ -164,7 +164,7 @@ def time_of(point: Point | None, at: TopicPartition) -> int | None:
 
 def offset_at_time(store: Store, at: TopicPartition, here: Bounds, timestamp_ms: int) -> int | None:
     """Return the offset of the first record with this timestamp or a later one, or None if it is not in the bounds."""
-    offset = store.log(at.topic, at.partition).offset_at_time(timestamp_ms)
+    offset = find_offset_at_time(store.log(at.topic, at.partition), timestamp_ms)
     return offset if offset is not None and offset < here.high_watermark else None
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seeklog.errors import InvalidConfig
+from seeklog.errors import InvalidConfig, counted
 from seeklog.names import TopicPartition, is_topic_name
 from seeklog.spark.option_map import shown
 from seeklog.spark.read.offsets import Bounds, Range, Report, kept_range
@@ -135,5 +135,5 @@ def _report_deleted(by_topic: Mapping[str, list[TopicPartition]], fate: str, sta
         report(
             "PARTITIONS_DELETED",
             f"partitions of topic {topic} were {fate}: {named}{others}",
-            f"later records of {count} partition{'s' if count != 1 else ''} are",
+            f"later records of {counted(count, 'partition')} are",
         )

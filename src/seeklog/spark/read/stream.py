@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import GroupInUse, NotALog, SeeklogError, TopicNotFound
+from seeklog.errors import GroupInUse, NotALog, SeeklogError, TopicNotFound, counted
 from seeklog.names import TopicPartition
 from seeklog.spark.read.admission import Pace, TriggerDelay, shorter, within
 from seeklog.spark.read.offsets import (
@@ -311,7 +311,7 @@ class _ProgressGroup:
         if members:
             self._store.close()
             raise GroupInUse(
-                f"group {group!r} has {len(members)} members that consume; set another groupId for this query"
+                f"group {group!r} has {counted(len(members), 'active member')}; set another groupId for this query"
             )
         self._committed: dict[TopicPartition, int] = {}
         self._is_failing = False

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from seeklog.errors import SeeklogError, UsageError
 from seeklog.spark.write.options import WriteOptions, parse_write_options
 from seeklog.spark.write.stage import record_columns, stage_rows
-from seeklog.store import open_store
+from seeklog.store import open_store, transactions_of
 from seeklog.topics.transactions import Staged
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     # A missing store or topic is reported once, before any task starts.
     with open_store(parsed.path, read_only=True, background=False) as store:
         if parsed.topic is not None:
-            store.transactions.target(parsed.topic)
+            transactions_of(store).target(parsed.topic)
     return writer
 
 
@@ -75,7 +75,7 @@ class _Writer:
         # Raises if the store does not exist: opening it for writing would create it.
         open_store(path, read_only=True, background=False).close()
         with open_store(path, background=False) as store:
-            is_new = store.transactions.commit(app, version, staged, keep=keep, wait_s=self._options.lock_timeout_s)
+            is_new = transactions_of(store).commit(app, version, staged, keep=keep, wait_s=self._options.lock_timeout_s)
         if not is_new:
             logger.info("%s: version %d of %s is already committed, and nothing was written", path, version, app)
 
@@ -83,7 +83,7 @@ class _Writer:
         """Remove everything that a job has staged. An error here must not hide the cause of the job's failure."""
         try:
             with open_store(self._options.path, read_only=True, background=False) as store:
-                store.transactions.discard(app)
+                transactions_of(store).discard(app)
         except SeeklogError as error:
             logger.warning("%s: batches staged by %s remain for a day: %s", self._options.path, app, error)
 

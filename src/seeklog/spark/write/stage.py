@@ -22,7 +22,7 @@ from seeklog.record.arrow import import_pyarrow
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from seeklog.spark.write.options import WriteOptions
-from seeklog.store import Store
+from seeklog.store import Store, transactions_of
 from seeklog.topics.transactions import Staged, Target
 
 if TYPE_CHECKING:
@@ -166,12 +166,12 @@ class _Staging:
 
     def _target(self, topic: str) -> Target:
         if topic not in self._targets:
-            self._targets[topic] = self._store.transactions.target(topic)
+            self._targets[topic] = transactions_of(self._store).target(topic)
         return self._targets[topic]
 
     def _stager(self, partition: TopicPartition) -> Stager:
         if partition not in self._stagers:
-            self._stagers[partition] = self._store.transactions.stager(self._app, partition)
+            self._stagers[partition] = transactions_of(self._store).stager(self._app, partition)
         return self._stagers[partition]
 
     def finish(self) -> list[Staged]:
