@@ -5,7 +5,7 @@
 - every `test:…` is the id of one test (tests/ids.py), and no page names a test by its file;
 - every row of docs/lineage.md names a test, or says that it is later work;
 - every `python` and `console` block runs (docs/blocks.py);
-- docs/cli.md and docs/configuration.md match the code (docs/reference.py);
+- docs/cli.md, docs/configuration.md and docs/metrics.md match the code (docs/reference.py);
 - docs/spark.md names every option;
 - every module, package and file that the words name exists (docs/claims.py);
 - no text has the phrases that docs/phrases.py refuses.

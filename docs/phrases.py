@@ -35,7 +35,7 @@ PHRASES = {
     "nor by that": "split the sentence",
     "(of|to) whom": "name the process or the caller",
     "(he|one|those) who": "the process, the caller",
-    "(put|set)\\x20aside": "quarantine, keep",  # `set_aside` is a field of `seeklog info --json`
+    "(put|set) aside": "quarantine, keep",
     "(go|goes|went|gone) over": "skip, pass",
     "so also": "also",
     "(speaks|speak) of": "describes, names",

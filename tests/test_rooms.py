@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+import seeklog
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "seeklog"
 # Packages of the engine. The command line and a local Spark session also access files of their user.
@@ -39,7 +41,7 @@ def test_drawn_direction_matches_import_contract() -> None:
     rooms = [
         frozenset(re.findall(r"seeklog\.(\w+)", layer)) for layer in reversed(layers) if layer != "pyspark_seeklog"
     ]
-    ground = frozenset({"errors", "arguments", "config", "names", "clock"})
+    ground = frozenset({"errors", "arguments", "config", "names", "clock", "metrics"})
     assert frozenset().union(*rooms[:3]) == ground
     assert [frozenset(re.findall(r"\w+", each)) for each in drawn[1].split(" <- ")] == rooms[3:]
 
@@ -51,6 +53,28 @@ def test_every_package_is_drawn() -> None:
         room = package.parent.relative_to(SOURCE).parts
         if room and room[0] not in ("spark", "cli"):
             assert f"{room[-1]}/" in tree, f"{'/'.join(room)} is not in the tree of docs/design/README.md"
+
+
+def test_api_page_has_every_class_that_a_store_returns() -> None:
+    """An internal object that slips onto the face of a store is on no page."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    documented = set(re.findall(r"^\.\. autoclass:: [\w.]+\.(\w+)$", page, re.MULTILINE))
+    ours = {
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    returned = {
+        name: set(
+            re.findall(r"\w+", (member.fget if isinstance(member, property) else member).__annotations__["return"])
+        )
+        for name, member in vars(seeklog.Store).items()
+        if not name.startswith("_")
+    }
+    assert {
+        name: classes & ours - documented for name, classes in returned.items() if classes & ours - documented
+    } == {}
 
 
 @pytest.mark.parametrize("room", ENGINE)
