@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,6 +154,15 @@ def test_dry_run_of_a_restore_changes_nothing(interrupted: Interrupted, store: P
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.fixture
+def sigint_raises() -> Iterator[None]:
+    """Handle SIGINT as Python does. A Spark session that ran before in this process has left its own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_raises")
 @pytest.mark.parametrize("after", [1, 2, 7])
 def test_record_that_was_sent_during_ctrl_c_is_counted(
     interrupted: Interrupted, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int

@@ -205,7 +205,7 @@ def test_last_line_is_a_summary(spark: SparkSession, store: Path, capsys: pytest
     assert len(lines) == 1
     assert lines[0].startswith("verify: ")
     assert "1,850 records" in lines[0]
-    assert lines[0].endswith(": 1 errors")
+    assert lines[0].endswith(": 1 error")
     assert capsys.readouterr().err == ""
 
 

@@ -119,7 +119,7 @@ def test_record_truncated_anywhere_is_refused(record: Written) -> None:
     for size in range(len(whole)):
         with pytest.raises(CorruptionError):
             decode_metadata(whole[:size])
-    with pytest.raises(CorruptionError, match="follow the end"):
+    with pytest.raises(CorruptionError, match="follows the end"):
         decode_metadata(whole + b"\x00")
 
 
