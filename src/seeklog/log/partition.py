@@ -7,7 +7,6 @@ take neither: they use `view` and the offsets, which are replaced, never changed
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -19,7 +18,7 @@ from functools import partial
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogLocked, OffsetOutOfRange, SeeklogError, UsageError
-from seeklog.files import Files, is_full, replace_file, sync_ancestors
+from seeklog.files import Files, is_full, sync_ancestors
 from seeklog.log import transaction
 from seeklog.log.active import ActiveSegment
 from seeklog.log.background import Maintenance, Watch
@@ -31,7 +30,7 @@ from seeklog.log.directory import check_directory
 from seeklog.log.encoder import Encoder
 from seeklog.log.gate import Gate
 from seeklog.log.host import Host
-from seeklog.log.keys.index import key_index_name
+from seeklog.log.keys.index import write_key_index
 from seeklog.log.keys.lookup import KeyLookup
 from seeklog.log.known_producers import KnownProducers
 from seeklog.log.metrics import LogMetrics
@@ -43,7 +42,6 @@ from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
 from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
-from seeklog.names import TEMPORARY
 from seeklog.record import Bytes, Headers, batch_header, encode
 from seeklog.record.encode import encode_one
 from seeklog.record.record import Record
@@ -781,15 +779,7 @@ class Partition:
         with self.sync_lock:
             if self.is_over or segment not in self.view.segments:
                 return False
-            name = key_index_name(segment.base_offset)
-            try:
-                replace_file(self.files, self.directory, name, data)
-            except OSError as error:
-                logger.warning("%s/%s: the key index was not written: %s", self.directory, name, error)
-                with contextlib.suppress(OSError):
-                    self.files.remove(f"{self.directory}/{name}{TEMPORARY}")
-                return False
-            return True
+            return write_key_index(self.files, self.directory, segment.base_offset, data)
 
 
 def _settled_view(partition: Partition | None) -> View | None:

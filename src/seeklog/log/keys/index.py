@@ -21,6 +21,8 @@ or stale index is rebuilt from the log. An entry is a hint: a lookup compares th
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -28,11 +30,13 @@ from typing import Final, NamedTuple
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, counted
-from seeklog.files import Buffer
+from seeklog.files import Buffer, Files, replace_file
 from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
 from seeklog.log.side.seal import Content, Seal
 from seeklog.record.crc import crc32c
 from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count
+
+logger = logging.getLogger("seeklog")
 
 MAGIC = b"SLKI"
 VERSION = 1
@@ -155,3 +159,16 @@ def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, lim
 
 def key_index_name(base_offset: int) -> str:
     return names.segment_name(base_offset, names.KEY_INDEX)
+
+
+def write_key_index(files: Files, directory: str, base_offset: int, data: bytes) -> bool:
+    """Replace the key index of a segment; return whether it was written. A failure leaves no temporary file."""
+    name = key_index_name(base_offset)
+    try:
+        replace_file(files, directory, name, data)
+    except OSError as error:
+        logger.warning("%s/%s: the key index was not written: %s", directory, name, error)
+        with contextlib.suppress(OSError):
+            files.remove(f"{directory}/{name}{names.TEMPORARY}")
+        return False
+    return True
