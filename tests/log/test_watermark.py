@@ -9,6 +9,7 @@ import pytest
 
 from log.workbench import CountingFiles, FailingFiles, QuickFiles
 from seeklog import names
+from seeklog.files import Buffer
 from seeklog.log.side.watermark import (
     EXPLICIT,
     FOLLOWS_WRITE,
@@ -58,6 +59,7 @@ def test_watermark_torn_between_two_values_is_invalid(cut: int) -> None:
 @pytest.mark.parametrize("durable", [False, True])
 def test_watermark_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
     files = CountingFiles()
+    (tmp_path / names.WATERMARK).write_bytes(encode_watermark(EXPLICIT, 4))
     Publisher(files, str(tmp_path), follows_write=False).publish(3, durable=durable)
 
     assert files.diary == [("write", names.WATERMARK), ("sync", names.WATERMARK)][: 1 + durable]
@@ -110,3 +112,44 @@ def test_damaged_watermark_is_none_and_is_logged(tmp_path: Path) -> None:
 
     assert read_watermark(QuickFiles(), str(tmp_path), warn=warnings.append) is None
     assert [names.WATERMARK in warning for warning in warnings] == [True]
+
+
+class LookingFiles(QuickFiles):
+    """The real disk, on which a reader looks at the watermark after every change."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        self.seen: list[tuple[int, int] | None] = []
+
+    def _look(self) -> None:
+        self.seen.append(read_watermark(QuickFiles(), self._directory, warn=pytest.fail))
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._look()
+        return handle
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        super().write(handle, data, position)
+        self._look()
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._look()
+
+
+def test_watermark_is_never_empty_while_it_is_created(tmp_path: Path) -> None:
+    files = LookingFiles(tmp_path)
+
+    Publisher(files, str(tmp_path), follows_write=False).publish(7)
+
+    assert None in files.seen
+    assert files.seen[-1] == (EXPLICIT, 7)
+
+
+def test_empty_watermark_is_reported(tmp_path: Path) -> None:
+    (tmp_path / names.WATERMARK).touch()
+    warnings: list[str] = []
+
+    assert read_watermark(QuickFiles(), str(tmp_path), warn=warnings.append) is None
+    assert len(warnings) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from log.workbench import QuickFiles
 from seeklog import LogConfig, Store, TopicPartition, names
 from seeklog.errors import CorruptionError, NotALog, TopicNotFound
-from seeklog.log.side.watermark import read_watermark
 from seeklog.topics.scope import find_partitions
 from store.workbench import append, open_store, partition_directories, read
 
@@ -86,12 +84,6 @@ def test_catalog_that_stays_damaged_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"topic":"payments"', b'"topic":"paYments"'))
     with pytest.raises(CorruptionError):
         open_store(root, read_only=True)
-
-
-def test_watermark_that_was_just_created_is_not_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / names.WATERMARK).touch()
-    assert read_watermark(QuickFiles(), str(tmp_path), warn=logging.getLogger("seeklog").warning) is None
-    assert caplog.messages == []
 
 
 def test_opened_partition_of_a_recreated_topic_is_noted(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ that finds a torn value retries, then uses the checkpoint and logs a warning.
 from __future__ import annotations
 
 import logging
+import posixpath
 import struct
 from collections.abc import Callable
 from typing import Final
 
 from seeklog import names
-from seeklog.files import Files, Handle, read_if_exists
+from seeklog.files import Files, Handle, publish_file, read_if_exists
 from seeklog.record.crc import crc32c
 
 logger = logging.getLogger("seeklog")
@@ -62,12 +63,29 @@ class Publisher:
 
     def publish(self, high_watermark: int, *, durable: bool = False) -> None:
         """Publish how far other processes may read."""
-        handle = self._handle or Handle(self._files, self._path, write=True, create=True)
-        self._files.write(handle.number, encode_watermark(self._mode, high_watermark), 0)
+        published = encode_watermark(self._mode, high_watermark)
+        handle = self._handle or self._existing()
+        if handle is None:
+            handle = self._created(published)
+        else:
+            self._files.write(handle.number, published, 0)
         if durable:
             self._files.sync(handle.number)
         # A watermark that follows the write is published once; others with every sync, so their file stays open.
         self._handle = handle if self._mode == EXPLICIT else None
+
+    def _existing(self) -> Handle | None:
+        try:
+            return Handle(self._files, self._path, write=True)
+        except FileNotFoundError:
+            return None
+
+    def _created(self, content: bytes) -> Handle:
+        """Create the file with its content, so that an empty one is damage to a reader and never a new file."""
+        handle = Handle(self._files, f"{self._path}{names.TEMPORARY}", write=True, create=True)
+        self._files.write(handle.number, content, 0)
+        publish_file(self._files, *posixpath.split(self._path))
+        return handle
 
     def try_publish(self, high_watermark: int) -> None:
         """Publish; on failure, log a warning: readers in other processes then see less."""
@@ -88,8 +106,8 @@ def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None])
     path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
         data = read_if_exists(files, path)
-        if not data:
-            return None  # a writer has just created the file
+        if data is None:
+            return None
         published = decode_watermark(data)
         if published is not None:
             return published
