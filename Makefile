@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := .venv/bin
 # The hot loops are compiled on install, so a change to them runs the setup again.
 COMPILED := $(shell sed -n 's/^    "\(seeklog\.[a-z_.]*\)",$$/\1/p' setup.py)
-KERNEL := $(addprefix src/,$(addsuffix .py,$(subst .,/,$(COMPILED)))) $(wildcard src/seeklog/record/*.pxd src/seeklog/record/*.h)
+KERNEL := $(addprefix src/,$(addsuffix .py,$(subst .,/,$(COMPILED)))) $(wildcard src/seeklog/record/*.pxd src/seeklog/record/*.h src/seeklog/wire/*.pxd)
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help

@@ -25,10 +25,12 @@ MODULES = (
     "seeklog.record.offset_map",
     "seeklog.record.record",
     "seeklog.record.segment_state",
+    "seeklog.wire.codec",
 )
 RECORD = Path("src/seeklog/record")
+WIRE = Path("src/seeklog/wire")
 # A change of what is inlined is a change of all.
-INLINED = [str(path) for path in sorted([*RECORD.glob("*.pxd"), *RECORD.glob("*.h")])]
+INLINED = [str(path) for path in sorted([*RECORD.glob("*.pxd"), *RECORD.glob("*.h"), *WIRE.glob("*.pxd")])]
 JOBS = os.cpu_count() or 1
 # Symbol tables are half of an extension. The linker of macOS ignores the option with a warning.
 STRIPPED = ["-Wl,-s"] if sys.platform != "darwin" else []

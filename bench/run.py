@@ -29,6 +29,7 @@ from bench.figures import (
     store,
     topics,
     waiting,
+    wire,
 )
 from bench.figures import open as opening
 from bench.machine import facts
@@ -52,6 +53,7 @@ FAMILIES = {
     "compaction": compaction.measure,
     "spark": spark.measure,
     "lake": lake.measure,
+    "wire": wire.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 # Half a core. Under a higher load few turns of the durable and the threaded rows are undisturbed.

@@ -170,7 +170,7 @@ def test_build_includes_type_marker_stubs_and_sources_of_compiled_modules(distri
 def test_build_leaves_out_generated_c_and_other_leftovers(distributed: Path) -> None:
     suffixes = {path.suffix for path in (distributed / "built").rglob("*") if path.is_file()}
 
-    assert suffixes == {".py", ".pyi", ".pxd", ".h", ".css", ".js", ".typed"}
+    assert suffixes == {".py", ".pyi", ".pxd", ".h", ".css", ".js", ".txt", ".typed"}
 
 
 def test_source_distribution_has_what_a_build_needs_and_nothing_built(distributed: Path) -> None:

@@ -28,6 +28,10 @@
     ├── LogLocked                   wait, or open read-only
     ├── LogClosed                   open the log again
     ├── LogFailed                   open the log again, so that it recovers
+    ├── ProtocolError               close the connection
+    │   ├── FrameTooLarge           send less at once, or raise the server's limit
+    │   ├── UnsupportedVersion      use an API and a version that the server announces
+    │   └── MalformedMessage        close the connection: what follows cannot be read
     └── CorruptionError             bytes are damaged: verify, then repair
         ├── CorruptBatch            skip the batch, or salvage around it
         ├── LostRecords             restore the lost records from a copy
@@ -290,3 +294,25 @@ class FormatError(CorruptionError):
 
 class UnsupportedMagic(FormatError):
     """A batch has one of Kafka's formats before version 2. Convert it with Kafka's own tools."""
+
+
+class ProtocolError(SeeklogError):
+    """The other end of a connection does not speak Kafka's protocol, or not as it must. Close the connection."""
+
+
+class FrameTooLarge(ProtocolError):
+    """A frame is larger than the limit, or the bytes are of another protocol. Nothing was allocated for it."""
+
+
+class UnsupportedVersion(ProtocolError):
+    """A request has an unknown API, or a version that its API does not have."""
+
+    def __init__(self, message: str, *, api_key: int, version: int, correlation_id: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        super().__init__(message)
+
+
+class MalformedMessage(ProtocolError):
+    """A message of Kafka's protocol cannot be decoded. The message names the field or the byte."""

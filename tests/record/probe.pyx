@@ -54,6 +54,8 @@ def new_bytes(bytes data):
     return inlined.finished(made)
 def slice_bytes(bytes data, Py_ssize_t at, Py_ssize_t size):
     return inlined.slice_bytes(data, inlined.pointer(data), at, size)
+def bytes_at(bytes data, Py_ssize_t at, Py_ssize_t size): return inlined.bytes_at(inlined.pointer(data), at, size)
+def text_at(bytes data, Py_ssize_t at, Py_ssize_t size): return inlined.text_at(inlined.pointer(data), at, size)
 def copy(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size):
     inlined.copy(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size)
     return bytes(target)

@@ -184,8 +184,22 @@ def test_buffers_agree(probe: Any, size: int) -> None:
         assert cut[:size] == data[:wanted]
     for at in range(min(size, 5)):
         assert probe.slice_bytes(data, at, size - at) == primitives.slice_bytes(data, data, at, size - at) == data[at:]
+        assert probe.bytes_at(data, at, size - at) == primitives.bytes_at(data, at, size - at) == data[at:]
         target = bytearray(size)
         primitives.copy(target, at, data, 0, size - at)
         assert probe.copy(bytearray(size), at, data, 0, size - at) == bytes(target)
     probe.fetch_ahead(data)
     primitives.fetch_ahead(data, 0)
+
+
+@pytest.mark.parametrize("text", ["", "orders", "za\N{LATIN SMALL LETTER Z WITH DOT ABOVE}", "\N{GRINNING FACE}\0"])
+def test_text_agrees_at_every_byte(probe: Any, text: str) -> None:
+    data = text.encode()
+    for at, size in itertools.combinations_with_replacement(range(len(data) + 1), 2):
+        outcomes = set()
+        for module in (probe, primitives):
+            try:
+                outcomes.add(module.text_at(data, at, size - at))
+            except UnicodeDecodeError:
+                outcomes.add(None)
+        assert len(outcomes) == 1, (at, size)

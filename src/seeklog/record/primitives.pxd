@@ -2,6 +2,7 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
@@ -47,6 +48,12 @@ cdef inline object finished(object data):
 
 cdef inline object slice_bytes(bytes data, unsigned char *p, Py_ssize_t at, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<char *> p + at, size)
+
+cdef inline object bytes_at(unsigned char *p, Py_ssize_t at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<char *> p + at, size)
+
+cdef inline object text_at(unsigned char *p, Py_ssize_t at, Py_ssize_t size):
+    return PyUnicode_DecodeUTF8(<char *> p + at, size, NULL)
 
 cdef inline void copy(
     unsigned char *target, Py_ssize_t at, unsigned char *source, Py_ssize_t start, Py_ssize_t size

@@ -63,6 +63,15 @@ def slice_bytes(data: bytes, p: Any, at: int, size: int) -> bytes:
     return data[at : at + size]
 
 
+def bytes_at(p: Any, at: int, size: int) -> bytes:
+    return bytes(p[at : at + size])
+
+
+def text_at(p: Any, at: int, size: int) -> str:
+    """Return text in UTF-8. Raises `UnicodeDecodeError`."""
+    return str(p[at : at + size], "utf-8")
+
+
 def copy(target: Any, at: int, source: Any, start: int, size: int) -> None:
     memoryview(target)[at : at + size] = source[start : start + size]
 

@@ -51,6 +51,9 @@ STORE_FILES: Final = {
     "root_offsets": MOST,
     "directory": 4_000,
 }
+# The targets with this prefix begin with the inputs that those before them have found.
+SHARED_CORPUS: Final = ("batch", "message")
+WIRE: Final = {"message_twins": 1_000_000, "message": MOST, "request": MOST}
 MUTANTS: Final = 5_000
 
 
@@ -97,6 +100,16 @@ def fuzzed_store_files(run: Run) -> None:
     fuzz(run, STORE_FILES, short=25)
 
 
+@part(
+    12,
+    "Fuzz the messages of Kafka's protocol, in all versions",
+    covers=("wire",),
+    uses=("tests/fuzz/__main__.py", "tests/fuzz/targets/wire.py", "tests/wire/values.py"),
+)
+def fuzzed_messages(run: Run) -> None:
+    fuzz(run, WIRE, short=2_000)
+
+
 def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
     """Run a campaign on each target, or in a short run try a few damaged inputs in this process."""
     if not run.is_short and not HAS_ATHERIS:
@@ -107,7 +120,8 @@ def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
         if run.is_short:
             tally = damage(known[name], runs=min(short, runs // 200), seed=run.seed)
         else:
-            corpus = run.scratch / ("batch" if name.startswith("batch") else name)
+            shared = next((one for one in SHARED_CORPUS if name.startswith(one)), name)
+            corpus = run.scratch / shared
             tally = run_campaign(name, runs=runs, seed=run.seed, corpus=corpus, findings=run.scratch / "findings")
         judge(run, tally)
         if known[name].is_timed:

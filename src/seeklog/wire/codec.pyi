@@ -1,0 +1,79 @@
+from typing import Any, ClassVar, Final, Protocol, Self, dataclass_transform, final
+
+from seeklog.record import Bytes
+
+class FileSlice(Protocol):
+    """Records in a file, which are sent without being read."""
+
+    def __len__(self) -> int: ...
+
+Records = Bytes | FileSlice
+
+MAX_ELEMENTS: Final[int]
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Struct:
+    # Set by `table`.
+    _names: ClassVar[tuple[str, ...]]
+    _defaults: ClassVar[tuple[Any, ...]]
+    _positions: ClassVar[dict[str, int]]
+    _lines: ClassVar[Any]
+    _definition: ClassVar[Any]
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+    def replace(self, **values: Any) -> Self: ...
+
+@final
+class Field:
+    def __init__(
+        self,
+        name: str,
+        kind: int,
+        index: int,
+        *,
+        schema: Schema | None,
+        is_array: bool,
+        is_nullable: bool,
+        is_compact: bool,
+        tag: int,
+        default: Any,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def is_array(self) -> bool: ...
+    @property
+    def is_nullable(self) -> bool: ...
+    @property
+    def is_compact(self) -> bool: ...
+    @property
+    def tag(self) -> int: ...
+    @property
+    def default(self) -> Any: ...
+    @property
+    def element_size_min(self) -> int: ...
+    @property
+    def size_min(self) -> int: ...
+
+@final
+class Schema:
+    def __init__(self, kind: type[Struct], fields: list[Field], *, is_flexible: bool) -> None: ...
+    @property
+    def type(self) -> type[Struct]: ...
+    @property
+    def fields(self) -> list[Field]: ...
+    @property
+    def tagged(self) -> list[Field]: ...
+    @property
+    def is_flexible(self) -> bool: ...
+    @property
+    def size_min(self) -> int: ...
+
+def decode(schema: Schema, data: Bytes, at: int = 0) -> tuple[Any, int]: ...
+def encode_parts(schema: Schema, value: Struct, head: bytes = b"") -> list[Any]: ...
+def encode(schema: Schema, value: Struct) -> bytes: ...
