@@ -29,6 +29,7 @@ from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into, seal_of
 from seeklog.log.side.transaction_index import aborted_below
+from seeklog.log.slice import Slice
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
 from seeklog.log.timestamps import TimestampRule
 from seeklog.log.transaction import (
@@ -67,6 +68,7 @@ __all__ = [
     "Seek",
     "Segment",
     "Shared",
+    "Slice",
     "Snapshot",
     "StagedFile",
     "Stager",

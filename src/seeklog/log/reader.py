@@ -44,6 +44,7 @@ from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport
 from seeklog.log.segment import ADVICE, SegmentReplaced
 from seeklog.log.side.root_offsets import inherited_by
+from seeklog.log.slice import Slice, find_slice
 from seeklog.log.view import View
 from seeklog.record import Bytes, arrow
 from seeklog.record.batch import Batch
@@ -382,6 +383,20 @@ class LogReader:
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
             self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
+        )
+
+    def read_slice(self, offset: int, *, max_bytes: int = 1 << 20, stop: int | None = None) -> Slice | None:
+        """Return the batches from the one that holds `offset` as a part of one open file; None at the high watermark.
+
+        Its size is at most `max_bytes`, or that of its first batch if that is larger. The last batch may be cut. `stop`
+        is another end than the high watermark: the end of a batch. CRCs are not checked.
+        """
+        end = self._checked_stop(offset)
+        stop = end if stop is None else stop
+        if offset >= stop:
+            return None
+        return self._in_view(
+            self._source.view, offset, lambda view: find_slice(view, offset, stop, max_bytes=max_bytes)
         )
 
     def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
