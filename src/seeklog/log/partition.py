@@ -478,15 +478,16 @@ class Partition:
             self.commit.wait_for(offsets.stop)
         return offsets
 
-    def append_batches(self, raw: bytes) -> range:
+    def append_batches(self, raw: bytes, *, wait: bool = True) -> range:
         """Append whole v2 batches unchanged except for base offset and leader epoch; return their offsets.
 
-        If all of them repeat a producer's batches, nothing is written, and the old offsets are returned.
+        `wait=False` leaves the sync to the caller. If all of them repeat a producer's batches, nothing is written, and
+        the old offsets are returned.
         """
         span = self.encoder.check_batches(raw)
         # Each batch was checked against max_message_bytes. Together they must fit in a segment.
         appended = self._append_raw(raw, span, max_bytes=self.config.segment_bytes, once=True)
-        if self._syncs_each:
+        if wait and self._syncs_each:
             self.commit.wait_for(appended.stop)
         return appended
 

@@ -152,14 +152,17 @@ class Log(LogReader):
         """
         return self._partition.next_sequence(producer_id)
 
-    def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
+    def append_batches(self, raw: bytes | bytearray | memoryview, *, wait: bool = True) -> range:
         """Append whole v2 batches. CRCs are checked, base offsets and leader epoch are set, and no record is decoded.
 
         Producer epochs and sequences are checked, and a repeated batch is acknowledged without being written again.
+        `wait=False` skips the sync that `flush="batch"` promises; the records are durable after the next `flush`.
         """
+        if wait is not True:
+            check_flags(wait=wait)
         if not isinstance(raw, bytes | bytearray | memoryview):
             raise UsageError(f"batches must be bytes, not {type(raw).__name__}")
-        return self._partition.append_batches(bytes(raw))
+        return self._partition.append_batches(bytes(raw), wait=wait)
 
     def flush(self) -> None:
         """Make every appended record durable."""

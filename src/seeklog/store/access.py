@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seeklog import names
 from seeklog.archive.reading import Origin, StoredFiles
@@ -16,6 +16,9 @@ from seeklog.names import TopicPartition
 if TYPE_CHECKING:
     from seeklog.archive.source import Source
     from seeklog.store.store import Store
+    from seeklog.topics.open_logs import OpenLogs
+    from seeklog.topics.producer_ids import ProducerIds
+    from seeklog.topics.topics import Topics
     from seeklog.topics.transactions import Transactions
 
 
@@ -39,6 +42,20 @@ def transactions_of(store: Store) -> Transactions:
     """Return the transactions of staged batches, each appended to many partitions exactly once. For the Spark sink."""
     store._check_open()
     return store._transactions
+
+
+class Served(NamedTuple):
+    """What a server of a store works with."""
+
+    topics: Topics
+    table: OpenLogs
+    producer_ids: ProducerIds
+
+
+def served(store: Store) -> Served:
+    """Return what a server of a store works with."""
+    store._check_open()
+    return Served(store._topics, store._table, store._producer_ids)
 
 
 def archive_source(store: Store, topics: Iterable[str] | None = None, *, include_active: bool = False) -> Source:

@@ -233,6 +233,10 @@ class Topics:
         """Return the configuration of a topic's partitions: its own settings over the store's."""
         return self._defaults.with_settings(topic.config)
 
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raise `InvalidConfig` unless a new topic could have these settings."""
+        self._checked_config({}, settings)
+
     def owner_of(self, name: str, setting: str) -> str:
         """Return who sets a setting of a topic, for messages: the topic itself, or the store's default."""
         topic = self._existing.get(name)

@@ -75,11 +75,13 @@ def read_request_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
 
 
 def read_request(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, Any]:
-    """Return the header and the message of a request. Its records are views of the frame."""
+    """Return the header and the message of a request. Its records are views of the frame.
+
+    Bytes after the message are ignored, as Kafka ignores them: librdkafka sends a field of Metadata 8 to 10 in later
+    versions, too.
+    """
     header = read_request_header(frame)
-    message, end = decode(header.api.request_schema(header.version), frame, header.message_at)
-    if end != len(frame):
-        raise MalformedMessage(f"{header.api.key.stem} v{header.version} ends at byte {end} of {len(frame)}")
+    message, _ = decode(header.api.request_schema(header.version), frame, header.message_at)
     return header, message
 
 
