@@ -15,6 +15,7 @@ from seeklog.config import DEFAULT_PARTITIONS
 from seeklog.errors import SeeklogError, TopicNotFound
 from seeklog.log import Log, LogReader
 from seeklog.names import TopicPartition
+from seeklog.server.coordinator.groups import GroupCoordinator
 from seeklog.server.endpoint import Endpoint
 from seeklog.server.purgatory import Purgatory
 from seeklog.store import Store
@@ -38,6 +39,8 @@ class Settings(NamedTuple):
 
     auto_create_topics: bool = True
     partitions: int = DEFAULT_PARTITIONS
+    initial_rebalance_delay_s: float = 3.0
+    """Kafka's `group.initial.rebalance.delay.ms`."""
     max_request_bytes: int = 100 << 20
     """Kafka's `socket.request.max.bytes`."""
 
@@ -54,6 +57,7 @@ class Broker:
         self.purgatory = Purgatory()
         self._served: Served = served(store)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="seeklog-server")
+        self.groups = GroupCoordinator(self, self._served.groups, initial_delay_s=settings.initial_rebalance_delay_s)
         self._syncs: dict[TopicPartition, asyncio.Future[None]] = {}
 
     def endpoint_for(self, listener: int) -> Endpoint:
@@ -139,6 +143,9 @@ class Broker:
         known = self.topic(partition.topic)
         return known is not None and self._served.topics.config_of(known).flush == "batch"
 
+    def now_ms(self) -> int:
+        return self._served.clock.now_ms()
+
     def new_producer_id(self) -> int:
         return self._served.producer_ids.new().producer_id
 
@@ -149,6 +156,7 @@ class Broker:
     def stop_waiting(self) -> None:
         """Answer the requests that wait, and let no other wait: the server stops."""
         self.purgatory.close()
+        self.groups.close()
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

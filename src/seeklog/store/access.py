@@ -15,6 +15,8 @@ from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
     from seeklog.archive.source import Source
+    from seeklog.clock import Clock
+    from seeklog.groups.groups import Groups
     from seeklog.store.store import Store
     from seeklog.topics.open_logs import OpenLogs
     from seeklog.topics.producer_ids import ProducerIds
@@ -50,12 +52,14 @@ class Served(NamedTuple):
     topics: Topics
     table: OpenLogs
     producer_ids: ProducerIds
+    groups: Groups
+    clock: Clock
 
 
 def served(store: Store) -> Served:
     """Return what a server of a store works with."""
     store._check_open()
-    return Served(store._topics, store._table, store._producer_ids)
+    return Served(store._topics, store._table, store._producer_ids, store._groups, store._clock)
 
 
 def archive_source(store: Store, topics: Iterable[str] | None = None, *, include_active: bool = False) -> Source:
