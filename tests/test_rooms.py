@@ -15,7 +15,7 @@ import seeklog
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "seeklog"
 # Packages of the engine. The command line and a local Spark session also access files of their user.
-ENGINE: Final = ("record", "wire", "log", "topics", "archive", "groups", "clients", "store", "handover")
+ENGINE: Final = ("record", "wire", "log", "topics", "archive", "groups", "clients", "store", "handover", "server")
 # Calls that access the disk; reading the environment or registering a fork handler does not.
 DISK_CALLS: Final = frozenset(
     {"access", "chmod", "close", "fdatasync", "fsync", "ftruncate", "link", "listdir", "lstat", "makedirs", "mkdir"}

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from seeklog import names
-from seeklog.config import DEFAULT_PARTITIONS
 from seeklog.errors import SeeklogError, TopicNotFound
 from seeklog.log import Log, LogReader
 from seeklog.names import TopicPartition
@@ -37,9 +36,9 @@ NO_EPOCH: Final = -1
 class Settings(NamedTuple):
     """How a server behaves, as Kafka's broker settings name it."""
 
-    auto_create_topics: bool = True
-    partitions: int = DEFAULT_PARTITIONS
-    initial_rebalance_delay_s: float = 3.0
+    auto_create_topics: bool
+    partitions: int
+    initial_rebalance_delay_s: float
     """Kafka's `group.initial.rebalance.delay.ms`."""
     max_request_bytes: int = 100 << 20
     """Kafka's `socket.request.max.bytes`."""

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from seeklog.config import DEFAULT_PARTITIONS
 from seeklog.errors import UnsupportedVersion, UsageError
 from seeklog.server import handlers
 from seeklog.server.broker import Broker, Settings
@@ -39,7 +40,8 @@ class Server:
         listen: Sequence[str] = DEFAULT_LISTEN,
         advertise: Sequence[str] = (),
         auto_create_topics: bool = True,
-        partitions: int | None = None,
+        partitions: int = DEFAULT_PARTITIONS,
+        initial_rebalance_delay_s: float = 3.0,
     ) -> None:
         if store.read_only:
             raise UsageError(f"{store.location} is open read-only; open it without read_only to serve it")
@@ -47,9 +49,11 @@ class Server:
         for endpoint in self._listen:
             check_loopback(endpoint)
         self._advertise = [parse_endpoint(text) for text in advertise]
-        settings = Settings(auto_create_topics=auto_create_topics)
-        if partitions is not None:
-            settings = settings._replace(partitions=partitions)
+        settings = Settings(
+            auto_create_topics=auto_create_topics,
+            partitions=partitions,
+            initial_rebalance_delay_s=initial_rebalance_delay_s,
+        )
         self.broker = Broker(store, cluster_id="seeklog", settings=settings)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
