@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 NODE_ID: Final = 1
 THREADS: Final = 16
 NO_TOPIC_ID: Final = bytes(16)
-# Clients that are told no epoch do not check it.
+# A client that gets no leader epoch does not check it.
 NO_EPOCH: Final = -1
 
 
@@ -52,7 +52,7 @@ class Broker:
         self.settings = settings
         self.cluster_id = cluster_id
         self.endpoints: list[Endpoint] = []
-        """What clients are told, in the order of the listeners."""
+        """The addresses in responses, in the order of the listeners."""
         self.purgatory = Purgatory()
         self._served: Served = served(store)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="seeklog-server")
@@ -74,7 +74,7 @@ class Broker:
         return self._served.topics.all()
 
     def topic(self, name: str, topic_id: bytes = NO_TOPIC_ID) -> Topic | None:
-        """Return a topic by its name, or by its id if that is given; None if there is none."""
+        """Return a topic by its name, or by its id if that is given. None: it does not exist."""
         if topic_id != NO_TOPIC_ID:
             wanted = text_of_id(topic_id)
             return next((topic for topic in self.topics() if topic.topic_id == wanted), None)

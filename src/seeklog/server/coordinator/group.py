@@ -346,7 +346,7 @@ class Group:
         except Exception as error:  # whatever it is, the group must go on
             failure = error
         if self.state is not State.COMPLETING or self.generation != generation:
-            return  # a rebalance began meanwhile, and has refused those who sync
+            return  # a rebalance has begun meanwhile, and has refused the requests that wait
         if failure is not None:
             for member in self.members.values():
                 member.assignment = b""
@@ -396,7 +396,7 @@ class Group:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def touch(self, member: Member) -> None:
-        """Start the session of a member anew. One whose request waits is alive as long as it waits."""
+        """Restart the session of a member. A member whose request waits is alive as long as it waits."""
         self._stop_expiry(member)
         if member.joining is None and member.syncing is None:
             loop = asyncio.get_running_loop()

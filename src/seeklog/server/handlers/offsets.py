@@ -53,7 +53,7 @@ def _list_offsets(broker: Broker, message: messages.ListOffsetsRequest) -> messa
 
 
 def _find(log: LogReader, timestamp: int) -> tuple[int, int]:
-    """Return the timestamp and the offset that a client asks for, each -1 if there is none."""
+    """Return the timestamp and the offset that a client asks for, each -1 if no record fits."""
     if timestamp == LATEST:
         return -1, log.high_watermark
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
