@@ -130,8 +130,12 @@ def test_creation_that_fails_is_undone_in_place(root: Path) -> None:
         assert store.topics() == []
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_reader_of_a_topic_that_is_deleted_in_place_gets_no_wrong_answer(root: Path, read_only: bool) -> None:
+def test_reader_of_a_topic_that_is_deleted_in_place_gets_no_wrong_answer(
+    root: Path, read_only: bool, is_reversed: bool
+) -> None:
+    """Goal: whatever file is removed first, as the file system lists them."""
     seen: list[object] = []
 
     class Looking(FaultyFiles):
@@ -139,6 +143,9 @@ def test_reader_of_a_topic_that_is_deleted_in_place_gets_no_wrong_answer(root: P
             super()._check(method, path)
             if method == "remove" and "/orders-" in path:
                 seen.append(outcome(lambda: read(other, "orders", 1)))
+
+        def list(self, path: str) -> list[str]:
+            return sorted(super().list(path), reverse=is_reversed)
 
     fill(root).close()
     with open_store(root, files=Looking(LowerLayer())) as store, open_store(root, read_only=read_only) as other:

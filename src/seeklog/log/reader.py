@@ -180,10 +180,10 @@ class LogReader:
             try:
                 source.refresh()
                 return source
-            except (FileNotFoundError, NotALog) as error:
+            except (FileNotFoundError, NotALog, LostRecords) as error:
                 gone = self._gone_error(source, error)
                 # A broker may be creating a topic with the same name: the second try then raises `TopicNotFound`.
-                if is_last_try or isinstance(gone, TopicNotFound):
+                if is_last_try or isinstance(gone, TopicNotFound | LostRecords):
                     raise gone from error
                 is_last_try = True
             except OSError as error:
@@ -192,7 +192,11 @@ class LogReader:
     def _gone_error(self, observer: Observer, error: Exception) -> SeeklogError:
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
-        return error if isinstance(error, NotALog) else NotALog(f"there is no longer a log at {self.location}")
+        return (
+            error
+            if isinstance(error, NotALog | LostRecords)
+            else NotALog(f"there is no longer a log at {self.location}")
+        )
 
     # ------------------------------------------------------------ reading
 
@@ -290,9 +294,10 @@ class LogReader:
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
-            return LostRecords(
+            lost = LostRecords(
                 "the file of a segment that was not deleted is missing", path=error.filename, advice=ADVICE
             )
+            return self._gone_error(partition, lost) if isinstance(partition, Observer) else lost
         return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager
