@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from log.workbench import PATIENCE_S, START_MS, GatedFiles, TickingClock
-from seeklog import Producer, Record
+from seeklog import Producer
 from seeklog.clients import SendFuture
 from seeklog.errors import DiskFull, InvalidRecord, LogFailed, SeeklogError, TopicNotFound
+from seeklog.record.growing import GrowingBatch
 from seeklog.store import Store
 from store.producing import NEVER_MS, LosingFiles, flush_expecting
 from store.workbench import open_store, read
@@ -138,23 +139,27 @@ def test_sync_of_reopened_log_does_not_acknowledge_earlier_record(tmp_path: Path
         with store.producer(linger_ms=0) as producer:
             assert producer.send("t", b"first").result().offset == 0
             (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
+            append = lane.destination.append
 
-            def append_and_lose(records: list[Record]) -> Any:
-                offsets = append(records)
+            def append_and_lose(batches: Sequence[GrowingBatch]) -> Any:
+                offsets = append(batches)
                 files.sync_errors["/t-0/"] = errno.EIO
                 with pytest.raises(LogFailed):
                     getattr(store._table.open_writers()[0], way)()
                 return offsets
 
-            lane.destination.append_records = append_and_lose
+            lane.destination.append = append_and_lose
             assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
         assert read(store, "t") == [b"first"]
 
 
 def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
-    """Send two batches in one round, and call `do` after the append of the first."""
+    """Send two batches in one round and two writes, and call `do` after the append of the first."""
     append = store._table.append
+    producer.send("t", b"", partition=0)
+    producer.flush()
+    for lane in producer._lanes.values():
+        lane.destination.max_batches = 1
 
     def append_and_do(*arguments: Any) -> Any:
         store._table.append = append  # type: ignore[method-assign]
@@ -198,9 +203,9 @@ def test_producer_continues_when_topic_is_altered_between_batches(tmp_path: Path
         store.create_topic("t", partitions=1)
         with store.producer(linger_ms=NEVER_MS, batch_bytes=200) as producer:
             futures = between_two_batches(store, producer, lambda: store.alter_topic("t", {"flush": "interval"}))
-            assert [future.result(PATIENCE_S).offset for future in futures] == [0, 1]
+            assert [future.result(PATIENCE_S).offset for future in futures] == [1, 2]
             producer.send("t", b"more")
-        assert len(read(store, "t")) == 3
+        assert len(read(store, "t")) == 4
 
 
 def test_record_is_acknowledged_if_close_synced_its_log(tmp_path: Path) -> None:
@@ -209,14 +214,14 @@ def test_record_is_acknowledged_if_close_synced_its_log(tmp_path: Path) -> None:
         with store.producer(linger_ms=0) as producer:
             producer.send("t", b"first").result()
             (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
+            append = lane.destination.append
 
-            def append_and_close(records: list[Record]) -> Any:
-                offsets = append(records)
+            def append_and_close(batches: Sequence[GrowingBatch]) -> Any:
+                offsets = append(batches)
                 store._table.drop("t")
                 return offsets
 
-            lane.destination.append_records = append_and_close
+            lane.destination.append = append_and_close
             assert producer.send("t", b"second").result().offset == 1
         assert read(store, "t") == [b"first", b"second"]
 

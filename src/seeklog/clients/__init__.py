@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from seeklog.clients.consumer import Consumer
-from seeklog.clients.log_writer import AppendFuture, LogWriter
-from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+from seeklog.clients.gathering import AppendFuture, SendFuture
+from seeklog.clients.log_writer import LogWriter
+from seeklog.clients.producer import Producer, RecordMetadata
 
 if TYPE_CHECKING:
     from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer

@@ -1,3 +1,20 @@
+cdef Py_ssize_t field_size(str what, object field) except? -1
+
+cdef Py_ssize_t body_size_of(
+    long long timestamp_delta, long long offset_delta, object key, object value, object headers
+) except? -1
+
+cdef Py_ssize_t store_record(
+    unsigned char *p,
+    Py_ssize_t at,
+    Py_ssize_t body_size,
+    long long timestamp_delta,
+    long long offset_delta,
+    object key,
+    object value,
+    object headers,
+) noexcept
+
 cdef object finish_batch(
     object batch,
     long long base_offset,

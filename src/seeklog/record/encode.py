@@ -35,7 +35,6 @@ NO_CHECK = (-(2**63) + 1, 2**63 - 1, None)
 
 
 @cython.cfunc
-@cython.inline
 def field_size(what: str, field: object) -> Py_ssize_t:
     """Return the encoded size of a key or value including its length, or raise for a wrong type."""
     size: Py_ssize_t
@@ -103,7 +102,6 @@ def store_field(p: p_uchar, at: Py_ssize_t, field: object) -> Py_ssize_t:
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def store_record(
     p: p_uchar,
@@ -129,7 +127,6 @@ def store_record(
 
 
 @cython.cfunc
-@cython.inline
 def body_size_of(
     timestamp_delta: longlong,
     offset_delta: longlong,
