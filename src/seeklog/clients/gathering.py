@@ -18,10 +18,11 @@ from cython.cimports.seeklog.record.growing import GrowingBatch
 from cython.cimports.seeklog.record.key_hash import murmur2_at
 from cython.cimports.seeklog.record.layout import HEADER_SIZE
 from cython.cimports.seeklog.record.primitives import pointer
-from cython.cimports.seeklog.record.record import as_bytes, checked_timestamp, header_tuple
+from cython.cimports.seeklog.record.record import UNSET, Record, as_bytes, checked_timestamp, header_tuple
 
 from seeklog.arguments import check_offset, shown
 from seeklog.clients.delivery import Delivery
+from seeklog.clock import nanoseconds_of
 from seeklog.errors import InvalidRecord, TopicNotFound
 from seeklog.record.encode import encode_headers
 from seeklog.record.key_hash import partition_of
@@ -29,6 +30,9 @@ from seeklog.record.key_hash import partition_of
 # What a record takes in any batch besides its fields: length 5, attributes 1, timestamp delta 10, offset delta 5,
 # count of headers 1.
 RECORD_OVERHEAD = 22
+# A caller with many records waits for the sender at this point: it would only take the processor from it, and what is
+# encoded leaves the processor's cache.
+FAR_BEHIND_BYTES = 2 << 20
 
 
 @cython.final
@@ -39,7 +43,9 @@ class Lane:
     name = cython.declare(str, visibility="readonly")
     destination = cython.declare(object, visibility="public")
     partition = cython.declare(object, visibility="readonly")
+    number = cython.declare(longlong, visibility="readonly")
     batch_bytes = cython.declare(Py_ssize_t, visibility="public")
+    bulk_bytes = cython.declare(Py_ssize_t, visibility="public")
     gathering = cython.declare("Gathering", visibility="public")
     failure = cython.declare(object, visibility="public")
 
@@ -47,7 +53,10 @@ class Lane:
         self.name = name
         self.destination = destination
         self.partition = partition
+        self.number = -1 if partition is None else partition[1]
         self.batch_bytes = batch_bytes
+        # For records that are all there: larger batches compress better and cost less.
+        self.bulk_bytes = batch_bytes
         self.gathering = None
         # The error that stopped the log permanently. The lane accepts no more records.
         self.failure = None
@@ -133,6 +142,14 @@ class SendFuture(Future):
         return RecordMetadata(topic, partition, self._offset(timeout))
 
 
+@cython.cfunc
+@cython.exceptval(-1)
+def bound_of(key: object, value: object, headers: object) -> longlong:
+    """Return an upper bound of a record's size, or raise for a wrong type. `headers` are encoded, or None."""
+    bound: longlong = RECORD_OVERHEAD + field_size("key", key) + field_size("value", value)
+    return bound if headers is None else bound + len(cython.cast(bytes, headers))
+
+
 @cython.cclass
 class Gatherer:
     """Gathers records into batches: the part of a `Sender` that callers run. The lock guards the queues.
@@ -170,23 +187,27 @@ class Gatherer:
         """Add a record of a log to a batch, and return its future. Waits while the buffer is full."""
         future: AppendFuture = AppendFuture.__new__(AppendFuture)
         pairs: tuple = header_tuple(headers)
-        self.put_record(
-            lane, as_bytes(key), as_bytes(value), encode_headers(pairs) if pairs else None, timestamp, future
-        )
+        encoded: object = encode_headers(pairs) if pairs else None
+        key, value = as_bytes(key), as_bytes(value)
+        self.put_record(lane, key, value, encoded, timestamp, bound_of(key, value, encoded), future)
         return future
 
     @cython.cfunc
     def put_record(
-        self, lane: Lane, key: object, value: object, headers: object, timestamp: longlong, future: Future
+        self,
+        lane: Lane,
+        key: object,
+        value: object,
+        headers: object,
+        timestamp: longlong,
+        bound: longlong,
+        future: Future,
     ) -> Gathering:
-        """Add a record to the batch of a lane, and bind its future. `headers` are encoded, or None."""
-        bound: longlong = RECORD_OVERHEAD + field_size("key", key) + field_size("value", value)
+        """Add a record of at most `bound` bytes to the batch of a lane, and bind its future. `headers` are encoded."""
         gathering: Gathering = lane.gathering
         batch: GrowingBatch
         before: Py_ssize_t
         index: longlong
-        if headers is not None:
-            bound += len(headers)
         if (
             cython.compiled
             and gathering is not None
@@ -204,7 +225,7 @@ class Gatherer:
                 future._index = index
                 return gathering
         with self._lock:
-            self._admit(lane, bound)
+            self._admit(lane, bound, self.buffer_bytes)
             while True:
                 gathering = lane.gathering
                 if gathering is not None:
@@ -221,10 +242,10 @@ class Gatherer:
         return gathering
 
     @cython.cfunc
-    def _admit(self, lane: Lane, size: longlong):
-        """Wait for room, and raise if the lane or the sender takes no more records. Holds the lock."""
-        if self.buffered + size > self.buffer_bytes and self.buffered:
-            self._wait_for_room(lane, size)
+    def _admit(self, lane: Lane, size: longlong, limit: longlong):
+        """Wait for room below `limit`, and raise if the lane or the sender takes no more records. Holds the lock."""
+        if self.buffered + size > limit and self.buffered:
+            self._wait_for_room(lane, size, limit)
         if lane.failure is not None:
             raise lane.failure
         if self._refusal is not None:
@@ -250,9 +271,9 @@ class Gatherer:
         return gathering
 
     def put_batch(self, lane: Lane, batch: GrowingBatch):
-        """Queue a whole batch, and return its delivery. Waits while the buffer is full."""
+        """Queue a whole batch, and return its delivery. Waits while the buffer is full, or the sender far behind."""
         with self._lock:
-            self._admit(lane, batch.size - HEADER_SIZE)
+            self._admit(lane, batch.size - HEADER_SIZE, min(self.buffer_bytes, FAR_BEHIND_BYTES))
             return self._begin(lane, batch).delivery
 
     def release(self, batches):
@@ -316,15 +337,26 @@ class Intake:
     _topics = cython.declare(object, visibility="public")
     _partition_of = cython.declare(object, visibility="public")
     _now_ms = cython.declare(object, visibility="public")
+    _now_ns: object
     _hashes: bint
 
-    def __init__(self, sender: Gatherer, topics, *, partitioner, now_ms):
+    def __init__(self, sender: Gatherer, topics, *, partitioner, clock):
         self._sender = sender
         self._routes = {}
         self._topics = topics
         self._partition_of = partitioner
         self._hashes = partitioner is partition_of
-        self._now_ms = now_ms
+        self._now_ms = clock.now_ms
+        self._now_ns = nanoseconds_of(clock)
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _now(self) -> longlong:
+        nanoseconds: longlong
+        if self._now_ns is None:
+            return self._now_ms()
+        nanoseconds = self._now_ns()
+        return nanoseconds // 1000000
 
     def send(self, topic, value, *, key=None, headers=(), timestamp_ms=None, partition=None):
         """Buffer a record and return its future. Waits while the buffer is full.
@@ -333,7 +365,7 @@ class Intake:
         determines how durable the record is when its future is done.
         """
         future: SendFuture = SendFuture.__new__(SendFuture)
-        timestamp: longlong = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        timestamp: longlong = self._now() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         lane: Lane
         encoded: object = None
         if not isinstance(headers, tuple) or headers:
@@ -343,9 +375,7 @@ class Intake:
             key = as_bytes(key)
         if value is not None and not isinstance(value, bytes):
             value = as_bytes(value)
-        # Wrong types are refused before anything is looked up.
-        field_size("key", key)
-        field_size("value", value)
+        bound: longlong = bound_of(key, value, encoded)
         route: Route = self._route_to(topic)
         if timestamp_ms is not None and not route._checked_up_to < timestamp <= route._accepted_up_to:
             route.timestamps.check(None, timestamp)
@@ -353,15 +383,81 @@ class Intake:
             raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
         if partition is None:
             if key is None:
-                self._send_keyless(route, value, encoded, timestamp, future)
+                self._send_keyless(route, value, encoded, timestamp, bound, future)
                 return future
             lane = self._lane_of(route, key)
         else:
             if type(partition) is not int:
                 partition = check_offset(partition, name="partition")
             lane = route.lane_to(partition)
-        self._sender.put_record(lane, key, value, encoded, timestamp, future)
+        self._sender.put_record(lane, key, value, encoded, timestamp, bound, future)
         return future
+
+    def _route_of(self, topic):
+        return self._route_to(topic)
+
+    def _send_each(self, topic, records, partition, sent):
+        """Encode records into batches of their partitions. Queue each that is full, and add it to `sent`.
+
+        After an error the records before it are queued.
+        """
+        timestamp: longlong
+        index: longlong = 0
+        number: longlong = -1
+        record: Record
+        lane: Lane
+        keyless: Lane = None
+        batch: GrowingBatch
+        route: Route = self._route_to(topic)
+        now: longlong = self._now()
+        is_given: bint = partition is not None
+        batches: list = [None] * route.count
+        if is_given:
+            lane = route.lane_to(check_offset(partition, name="partition"))
+            number = lane.number
+        try:
+            for item in records:
+                if not isinstance(item, Record):
+                    raise InvalidRecord(f"item {index} is {type(item).__name__}, not a Record")
+                record = item
+                timestamp = now
+                if record.timestamp != UNSET:
+                    timestamp = record.timestamp
+                    if not route._checked_up_to < timestamp <= route._accepted_up_to:
+                        route.timestamps.check(index, timestamp)
+                if record.key is None:
+                    if route.needs_key:
+                        raise InvalidRecord(f"topic {topic!r} is compacted: record {index} needs a key")
+                    if not is_given:
+                        if keyless is None:
+                            keyless = route._other_lane(None)
+                        number = keyless.number
+                elif not is_given:
+                    field_size("key", record.key)
+                    number = self._lane_of(route, record.key).number
+                encoded: object = encode_headers(record.headers) if record.headers else None
+                batch = batches[number]
+                if batch is None:
+                    batch = GrowingBatch()
+                    batches[number] = batch
+                lane = route._by_number[number]
+                if batch.put(timestamp, record.key, record.value, encoded, lane.bulk_bytes) < 0:
+                    sent.add(lane.number, self._sender.put_batch(lane, batch), batch.count)
+                    batch = GrowingBatch()
+                    # There are many records, so the next batch will be full, too.
+                    batch.grow(lane.bulk_bytes)
+                    batches[number] = batch
+                    batch.put(timestamp, record.key, record.value, encoded, lane.bulk_bytes)
+                    keyless = None
+                index += 1
+        except InvalidRecord as error:
+            error.add_note(f"It is record {index} of those given. The records before it are sent.")
+            raise
+        finally:
+            for number in range(route.count):
+                batch = batches[number]
+                if batch is not None and batch.count:
+                    sent.add(number, self._sender.put_batch(route._by_number[number], batch), batch.count)
 
     @cython.cfunc
     def _route_to(self, topic: object) -> Route:
@@ -382,7 +478,13 @@ class Intake:
 
     @cython.cfunc
     def _send_keyless(
-        self, route: Route, value: object, headers: object, timestamp: longlong, future: SendFuture
+        self,
+        route: Route,
+        value: object,
+        headers: object,
+        timestamp: longlong,
+        bound: longlong,
+        future: SendFuture,
     ) -> cython.int:
         """Send a record without a key: to the partition of the last one while its batch has room."""
         lane: Lane = route._sticky
@@ -394,5 +496,5 @@ class Intake:
         ):
             lane = route._other_lane(lane)
             route._sticky = lane
-        route._sticky_gathering = self._sender.put_record(lane, None, value, headers, timestamp, future)
+        route._sticky_gathering = self._sender.put_record(lane, None, value, headers, timestamp, bound, future)
         return 0

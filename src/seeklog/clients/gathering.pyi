@@ -1,27 +1,33 @@
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Condition
 from typing import Any, Final, Self, final
 
 from typing_extensions import disjoint_base
 
+from seeklog.clients.bulk import SendManyFuture
 from seeklog.clients.delivery import Delivery
 from seeklog.clients.producer import Partitioner, RecordMetadata
+from seeklog.clock import Clock
 from seeklog.errors import SeeklogError
 from seeklog.log import TimestampRule
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, Headers
 from seeklog.record.growing import GrowingBatch
+from seeklog.record.record import Record
 from seeklog.topics.topics import Topics
 
 RECORD_OVERHEAD: Final[int]
+FAR_BEHIND_BYTES: Final[int]
 
 @final
 class Lane:
     name: Final[str]
     destination: Any
     partition: Final[TopicPartition | None]
+    number: Final[int]
     batch_bytes: int
+    bulk_bytes: int
     gathering: Gathering | None
     failure: SeeklogError | None
     def __init__(
@@ -98,9 +104,7 @@ class Intake:
     _topics: Topics
     _partition_of: Partitioner
     _now_ms: Callable[[], int]
-    def __init__(
-        self, sender: Gatherer, topics: Topics, *, partitioner: Partitioner, now_ms: Callable[[], int]
-    ) -> None: ...
+    def __init__(self, sender: Gatherer, topics: Topics, *, partitioner: Partitioner, clock: Clock) -> None: ...
     def send(
         self,
         topic: str,
@@ -111,3 +115,7 @@ class Intake:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture: ...
+    def _route_of(self, topic: str) -> Route: ...
+    def _send_each(
+        self, topic: str, records: Iterable[Record], partition: int | None, sent: SendManyFuture
+    ) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
@@ -21,7 +20,6 @@ class _WholeLog:
     """A log as the writer's only destination. Its owner has opened it, so nobody else opens it again."""
 
     reopens = False
-    max_batches = sys.maxsize
 
     def __init__(self, log: Log) -> None:
         self._log = log

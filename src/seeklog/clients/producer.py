@@ -11,24 +11,29 @@ it once. A plain producer reports it in the futures of its records.
 
 from __future__ import annotations
 
-import sys
+import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from seeklog import names
+from seeklog.clients.bulk import BULK_BYTES, SendManyFuture, send_table
 from seeklog.clients.gathering import Intake, Lane, Route, SendFuture
 from seeklog.clients.sender import Destination, Sender, Unsynced, check_batching
 from seeklog.clock import Clock
 from seeklog.errors import LogClosed, LogFailed, ProducerFenced, SeeklogError, UsageError
-from seeklog.log import BATCHES_REMEMBERED, Log, ProducerSequence, TimestampRule
+from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.metrics import Family, ProducerSection
 from seeklog.names import TopicPartition
 from seeklog.record.growing import GrowingBatch
+from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity
 from seeklog.topics.topics import Topics
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Partitioner = Callable[[bytes, int], int]
 # How often an idempotent producer appends a batch to a failing log. The log is reopened before each retry.
@@ -65,7 +70,6 @@ class _PartitionDestination:
     """
 
     reopens = True
-    max_batches = sys.maxsize
 
     def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
         self._table = table
@@ -91,8 +95,6 @@ class _NumberedDestination:
     """A partition whose records are numbered. Every append waits as the flush policy demands, so no sync is left."""
 
     reopens = True
-    # If their append fails, all of them are appended again, and the log knows the last five.
-    max_batches = BATCHES_REMEMBERED
 
     def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
         self._table = table
@@ -101,40 +103,51 @@ class _NumberedDestination:
         self._next: ProducerSequence | None = None
         self._topic_id = ""
         """The topic that the sequence belongs to. A recreated topic has none of these records."""
-        self._in_doubt = 0
-        """How many of the next batches the log may have already. Each is appended alone, and stored once."""
 
     def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, None]:
         sequence = self._next
-        # After a failed append it is unknown whether the batch is written, so the next one asks the log for its
-        # sequence. With the same sequence the log would take it for a duplicate of this batch.
+        # After a failed append it is unknown whether the batches are written, so the next one asks the log for its
+        # sequence. With the same sequence the log would take it for a duplicate of these batches.
         self._next = None
-        in_doubt, self._in_doubt = self._in_doubt, 0
         for attempt in range(ATTEMPTS):
-            if in_doubt:
-                batches = batches[:1]
             try:
                 with self._table.writing(self._partition) as log:
                     topic_id = self._table.topic_id(self._partition)
+                    written: range | None = None
                     if sequence is None or topic_id != self._topic_id:
                         sequence, self._topic_id = self._sequence_in(log), topic_id
-                    offsets = log.append_encoded(batches, producer=sequence)
+                    elif attempt:
+                        written = self._find_written(log, batches, sequence)
+                    offsets = written or log.append_encoded(batches, producer=sequence)
                 self._next = sequence.after(len(offsets))
-                self._in_doubt = max(0, in_doubt - 1)
                 break
+            except ProducerFenced:
+                raise
             except LogFailed:
                 if attempt == ATTEMPTS - 1:
                     raise
-                in_doubt = in_doubt or len(batches)
-            except ProducerFenced:
-                raise
             except SeeklogError as error:
-                # The last attempt may have written the batch: a record may have become too old since, or the disk is
-                # full. Its records must not be appended in other batches.
-                if in_doubt:
+                # The last attempt may have written the batches, and now a record has become too old, or the disk is
+                # full. Their records must not be appended in other batches.
+                if attempt:
                     raise LogFailed(f"{self._partition}: a retry was refused: {error}") from error
                 raise
         return offsets, None
+
+    def _find_written(self, log: Log, batches: Sequence[GrowingBatch], sequence: ProducerSequence) -> range | None:
+        """Return the offsets of the first batches, as many as an earlier attempt has written; None if it has none.
+
+        They are in the log in one run, because one write appends them.
+        """
+        written = sequence.until(self._sequence_in(log))
+        count = 0
+        for batch in batches:
+            before, count = count, count + batch.count
+            if count == written:
+                # The log knows it, and waits for its sync.
+                offsets = log.append_encoded([batch], producer=sequence.after(before))
+                return range(offsets.stop - count, offsets.stop)
+        return None
 
     def _sequence_in(self, log: Log) -> ProducerSequence:
         first = self._identity.first_sequence
@@ -174,13 +187,14 @@ class Producer(Intake):
             Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes, family=family),
             topics,
             partitioner=partitioner,
-            now_ms=clock.now_ms,
+            clock=clock,
         )
         self._table = table
         self._batch_bytes = batch_bytes
         self._identity = identity
         self._clock = clock
         self._lanes: dict[TopicPartition, Lane] = {}
+        self._turns = itertools.count()
         # The store syncs the logs, so it must stay open for this producer even if nothing else refers to it.
         self._owner = owner
         weakref.finalize(self, self._sender.end)
@@ -193,6 +207,35 @@ class Producer(Intake):
     ) -> None:
         self.close()
 
+    def send_many(self, topic: str, records: Iterable[Record], *, partition: int | None = None) -> SendManyFuture:
+        """Buffer records, encoded, and return one future for all of them. Waits while the buffer is full.
+
+        Partitions are chosen as by `send`, and each keeps the order of its records, after those sent before. An invalid
+        record raises here; the records before it are sent, and those after it are not.
+        """
+        sent = SendManyFuture(self._clock)
+        self._send_each(topic, records, partition, sent)
+        return sent
+
+    def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> SendManyFuture:
+        """Send the rows of an Arrow table, as `send_many` does. Needs the extra `arrow`.
+
+        The columns are `value`, and optionally `key`, `timestamp`, `headers` and `partition`, with the types that
+        `scan_arrow` returns; text may stand for bytes. Other columns are ignored. A row without a partition goes to
+        that of its key. Rows without both stay together in each record batch of the table.
+        """
+        sent = SendManyFuture(self._clock)
+        send_table(
+            table,
+            sent,
+            route=self._route_of(topic),
+            sender=self._sender,
+            partitioner=self._partition_of,
+            now_ms=self._now_ms(),
+            turn=next(self._turns),
+        )
+        return sent
+
     def _find_route(self, name: str) -> Route:
         version = self._topics.version
         topic = self._topics.find(name)
@@ -200,6 +243,7 @@ class Producer(Intake):
             raise UsageError(f"{name} is Kafka's own topic; send to another topic")
         config = self._topics.config_of(topic)
         batch_bytes = min(self._batch_bytes, config.max_message_bytes, config.segment_bytes)
+        bulk_bytes = min(max(self._batch_bytes, BULK_BYTES), config.max_message_bytes, config.segment_bytes)
         lanes: dict[int, Lane] = {}
         for number in topic.partitions:
             partition = TopicPartition(name, number)
@@ -209,6 +253,7 @@ class Producer(Intake):
                 # Two threads may get here at once, and both must use the same lane.
                 lane = self._lanes.setdefault(partition, self._new_lane(partition, batch_bytes=batch_bytes))
             lane.batch_bytes = batch_bytes
+            lane.bulk_bytes = bulk_bytes
             lanes[number] = lane
         timestamps = TimestampRule(config, self._clock, subject=f"topic {name!r}")
         route = Route(

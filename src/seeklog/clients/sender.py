@@ -57,11 +57,6 @@ class Destination(Protocol):
         """Whether the next append opens the log again if it has failed. Otherwise the failure is final."""
         ...
 
-    @property
-    def max_batches(self) -> int:
-        """How many batches `append` takes at once."""
-        ...
-
     def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, Unsynced | None]:
         """Append the first batches in one write without syncing.
 
@@ -104,11 +99,11 @@ class Sender(Gatherer):
         self._thread.start()
         _open_senders.add(self)
 
-    def _wait_for_room(self, lane: Lane, size: int) -> None:
+    def _wait_for_room(self, lane: Lane, size: int, limit: int) -> None:
         if threading.current_thread() is self._thread:
             return  # a callback that sends runs in this thread, and no other thread would make room
         began = self._clock.monotonic()
-        while self.buffered + size > self.buffer_bytes and self.buffered:
+        while self.buffered + size > limit and self.buffered:
             if lane.failure is not None or self._refusal is not None:
                 return
             self._room.wait()
@@ -304,7 +299,7 @@ class Sender(Gatherer):
         while at < len(gathered):
             size = 0
             group: list[GrowingBatch] = []
-            for gathering in gathered[at : at + lane.destination.max_batches]:
+            for gathering in gathered[at:]:
                 size += gathering.batch.size
                 if group and size > MAX_WRITE_BYTES:
                     break

@@ -16,7 +16,7 @@ from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.metrics import LogMetrics
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
-from seeklog.log.producers import BATCHES_REMEMBERED, MAX_EPOCH, ProducerSequence
+from seeklog.log.producers import MAX_EPOCH, ProducerSequence
 from seeklog.log.reader import (
     LogReader,
     Snapshot,
@@ -45,7 +45,6 @@ from seeklog.log.writer import Log, append_part
 
 __all__ = [
     "ADVICE",
-    "BATCHES_REMEMBERED",
     "BUFFER_BYTES",
     "MAX_EPOCH",
     "OFFSET_ENTRY",

@@ -11,7 +11,7 @@ from seeklog.log.producers import ProducerSequence
 from seeklog.log.timestamps import TimestampRule
 from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_IDS
-from seeklog.record.growing import GrowingBatch
+from seeklog.record.growing import GrowingBatch, finish_batches
 from seeklog.record.layout import HEADER_SIZE, LOG_APPEND_TIME
 from seeklog.record.record import Record
 
@@ -79,15 +79,10 @@ class Encoder:
         base_offset: int,
         leader_epoch: int,
         producer: ProducerSequence | None,
-    ) -> list[bytes]:
-        """Return batches as bytes, with consecutive offsets and sequences."""
-        finished = []
-        for batch in batches:
-            fields = _NO_PRODUCER if producer is None else producer.fields
-            finished.append(batch.finish(now_ms, base_offset, leader_epoch, self.attributes, fields))
-            base_offset += batch.count
-            producer = producer and producer.after(batch.count)
-        return finished
+    ) -> tuple[bytes, int, int]:
+        """Return (batches as bytes, the end of the first, the size of the largest), with consecutive offsets."""
+        fields = _NO_PRODUCER if producer is None else producer.fields
+        return finish_batches(list(batches), now_ms, base_offset, leader_epoch, self.attributes, fields)
 
     def accepted(self, batches: Sequence[GrowingBatch]) -> Sequence[GrowingBatch]:
         """Return the batches before the first that the log refuses. Raises if that is the first one."""

@@ -488,10 +488,10 @@ class Partition:
         `append_records`; if the batches repeat batches of the producer, all or none of them must do so.
         """
         encoder = self.encoder
-        batches, finished = encoder.accepted(batches), []
+        batches, raw = encoder.accepted(batches), b""
         if encoder.codec:
             # Compression is slow, so it runs outside the lock; the offsets are stamped inside.
-            finished = encoder.finish(
+            raw, first_end, largest = encoder.finish(
                 batches, now_ms=self._now_ms(), base_offset=0, leader_epoch=self.leader_epoch, producer=producer
             )
         with self.lock:
@@ -501,15 +501,14 @@ class Partition:
             if now_ms != self._checked_at_ms:
                 self._check_held_at(now_ms)
             first, epoch = self.log_end_offset, self.leader_epoch
-            if not encoder.codec:
-                finished = encoder.finish(
+            if raw:
+                raw = encode.stamp(raw, first, epoch)
+            else:
+                raw, first_end, largest = encoder.finish(
                     batches, now_ms=now_ms, base_offset=first, leader_epoch=epoch, producer=producer
                 )
-            raw = finished[0] if len(finished) == 1 else b"".join(finished)
-            if encoder.codec:
-                raw = encode.stamp(raw, first, epoch)
-            if len(finished) > 1 and not self._fits(raw, largest=max(map(len, finished))):
-                batches, raw = batches[:1], raw[: len(finished[0])]
+            if len(batches) > 1 and not self._fits(raw, largest=largest):
+                batches, raw = batches[:1], raw[:first_end]
             max_bytes = len(raw) if len(batches) > 1 else None
             offsets = range(first, first + sum(batch.count for batch in batches))
             if producer is None:

@@ -15,6 +15,22 @@ cdef Py_ssize_t store_record(
     object headers,
 ) noexcept
 
+cdef int write_header(
+    object data,
+    Py_ssize_t at,
+    Py_ssize_t size,
+    long long base_offset,
+    long long leader_epoch,
+    long long attributes,
+    long long last_delta,
+    long long base_timestamp,
+    long long max_timestamp,
+    long long producer_id,
+    long long producer_epoch,
+    long long base_sequence,
+    long long record_count,
+) except? -1
+
 cdef object finish_batch(
     object batch,
     long long base_offset,

@@ -12,6 +12,7 @@ cdef class GrowingBatch:
     cdef Py_ssize_t room
 
     cdef int fits(self, long long timestamp, object key, object value, object headers, Py_ssize_t limit) except? -1
+    cdef void note(self, long long timestamp, bint has_null_key) noexcept
     cdef int grow(self, Py_ssize_t size) except? -1
     cdef long long put(
         self, long long timestamp, object key, object value, object headers, Py_ssize_t limit

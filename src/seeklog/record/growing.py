@@ -5,13 +5,14 @@ its offsets, its producer and its codec known.
 """
 
 import cython
-from cython import Py_ssize_t, longlong, p_uchar
+from cython import Py_ssize_t, bint, longlong
 from cython.cimports.seeklog.record import layout
-from cython.cimports.seeklog.record.encode import body_size_of, finish_batch, store_record
+from cython.cimports.seeklog.record.encode import body_size_of, store_record, write_header
 from cython.cimports.seeklog.record.layout import HEADER_SIZE, INT32_MAX
 from cython.cimports.seeklog.record.primitives import (
     buffer_pointer,
     copy,
+    finished,
     new_buffer,
     new_bytes,
     new_pointer,
@@ -86,16 +87,22 @@ class GrowingBatch:
         if size > self.room - self.size:
             self.grow(size)
         self.size = store_record(buffer_pointer(self.buffer), self.size, body, delta, count, key, value, headers)
-        if count == 0:
+        self.note(timestamp, key is None)
+        return count
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def note(self, timestamp: longlong, has_null_key: bint) -> cython.void:
+        """Count a record that was stored."""
+        if self.count == 0:
             self.base_timestamp = timestamp
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
         if timestamp < self.min_timestamp:
             self.min_timestamp = timestamp
-        if key is None:
+        if has_null_key:
             self.has_null_key = True
-        self.count = count + 1
-        return count
+        self.count += 1
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -113,34 +120,8 @@ class GrowingBatch:
         attributes: longlong,
         producer: tuple,
     ):
-        """Return the batch as bytes, compressed with the codec in `attributes`. It may be finished many times.
-
-        If the log-append-time bit is set, `now_ms` is the time of every record.
-        """
-        codec: cython.int = attributes & layout.CODEC_MASK
-        max_timestamp: longlong = now_ms if attributes & layout.LOG_APPEND_TIME else self.max_timestamp
-        if codec:
-            with memoryview(self.buffer) as whole, whole[HEADER_SIZE : self.size] as records:
-                packed: bytes = compress(codec, records)
-            batch = new_bytes(HEADER_SIZE + len(packed))
-            copy(new_pointer(batch), HEADER_SIZE, pointer(packed), 0, len(packed))
-        else:
-            batch = new_bytes(self.size)
-            p: p_uchar = buffer_pointer(self.buffer)
-            copy(new_pointer(batch), HEADER_SIZE, p, HEADER_SIZE, self.size - HEADER_SIZE)
-        return finish_batch(
-            batch,
-            base_offset,
-            leader_epoch,
-            attributes,
-            self.count - 1,
-            self.base_timestamp,
-            max_timestamp,
-            producer[0],
-            producer[1],
-            producer[2],
-            self.count,
-        )
+        """Return the batch as bytes, as `finish_batches` does. It may be finished many times."""
+        return finish_batches([self], now_ms, base_offset, leader_epoch, attributes, producer)[0]
 
     def records(self) -> list:
         """Return the records, decoded."""
@@ -157,3 +138,70 @@ class GrowingBatch:
         for index, record in enumerate(records):
             halves[index >= len(records) // 2].add(record, layout.NO_TIMESTAMP, INT32_MAX)
         return halves
+
+
+def finish_batches(
+    batches: list,
+    now_ms: longlong,
+    base_offset: longlong,
+    leader_epoch: longlong,
+    attributes: longlong,
+    producer: tuple,
+):
+    """Return (batches as bytes, the end position of the first, the size of the largest).
+
+    They get consecutive offsets and sequences from those given, and are compressed with the codec in `attributes`. If
+    the log-append-time bit is set there, `now_ms` is the time of every record.
+    """
+    batch: GrowingBatch
+    codec: cython.int = attributes & layout.CODEC_MASK
+    sequence: longlong = producer[2]
+    total: Py_ssize_t = 0
+    at: Py_ssize_t = 0
+    size: Py_ssize_t
+    first: Py_ssize_t = 0
+    largest: Py_ssize_t = 0
+    packed: list = []
+    for batch in batches:
+        if codec:
+            with memoryview(batch.buffer) as whole, whole[HEADER_SIZE : batch.size] as records:
+                body: bytes = compress(codec, records)
+            packed.append(body)
+            total += HEADER_SIZE + len(body)
+        else:
+            total += batch.size
+    joined = new_bytes(total)
+    index: Py_ssize_t
+    for index in range(len(batches)):
+        batch = batches[index]
+        if codec:
+            body = packed[index]
+            size = HEADER_SIZE + len(body)
+            copy(new_pointer(joined), at + HEADER_SIZE, pointer(body), 0, len(body))
+        else:
+            size = batch.size
+            copy(new_pointer(joined), at + HEADER_SIZE, buffer_pointer(batch.buffer), HEADER_SIZE, size - HEADER_SIZE)
+        write_header(
+            joined,
+            at,
+            size,
+            base_offset,
+            leader_epoch,
+            attributes,
+            batch.count - 1,
+            batch.base_timestamp,
+            now_ms if attributes & layout.LOG_APPEND_TIME else batch.max_timestamp,
+            producer[0],
+            producer[1],
+            sequence,
+            batch.count,
+        )
+        base_offset += batch.count
+        if sequence >= 0:
+            # 0 follows the largest sequence.
+            sequence = (sequence + batch.count) & INT32_MAX
+        at += size
+        if index == 0:
+            first = size
+        largest = max(largest, size)
+    return finished(joined), first, largest
