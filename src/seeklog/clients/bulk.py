@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from seeklog.clients.delivery import Delivery
-from seeklog.clients.gathering import Gatherer, Route
+from seeklog.clients.gathering import Delivery, Gatherer, Route
 from seeklog.clock import Clock, check_timeout_s
 from seeklog.errors import InvalidRecord, SeeklogError, UsageError
 from seeklog.record.key_hash import partition_of
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
 
     from seeklog.clients.producer import Partitioner
     from seeklog.record.growing import GrowingBatch
-
-# Larger than the batches that gather in a producer: the records are all there already, and a batch costs as much as a
-# hundred records.
-BULK_BYTES: Final = 128 << 10
 
 
 class SendManyFuture:

@@ -7,6 +7,7 @@ else holds the lock: beginning a batch, waiting for room, closing. Interpreted, 
 Threads: any thread may put records. `lane.gathering = None` closes the batch of a lane, in one step, for all of them.
 """
 
+import logging
 import random
 import threading
 from collections import deque
@@ -21,11 +22,12 @@ from cython.cimports.seeklog.record.primitives import pointer
 from cython.cimports.seeklog.record.record import UNSET, Record, as_bytes, checked_timestamp, header_tuple
 
 from seeklog.arguments import check_offset, shown
-from seeklog.clients.delivery import Delivery
-from seeklog.clock import nanoseconds_of
+from seeklog.clock import check_timeout_s, nanoseconds_of
 from seeklog.errors import InvalidRecord, TopicNotFound
 from seeklog.record.encode import encode_headers
 from seeklog.record.key_hash import partition_of
+
+logger = logging.getLogger("seeklog")
 
 # What a record takes in any batch besides its fields: length 5, attributes 1, timestamp delta 10, offset delta 5,
 # count of headers 1.
@@ -77,6 +79,69 @@ class Gathering:
         self.batch = GrowingBatch() if batch is None else batch
         self.deadline = deadline
         self.delivery = Delivery()
+
+
+class Delivery:
+    """The outcome of one batch, shared by the futures of its records.
+
+    It is done with one assignment. An event exists only while a caller waits for it.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_lock", "errors", "observed", "offsets")
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._done = None
+        # None once it is done.
+        self._callbacks = []
+        # Indexes of the records whose outcome a caller has asked for.
+        self.observed = set()
+        self.offsets = ()
+        self.errors = {}
+
+    @property
+    def is_done(self):
+        return self._callbacks is None
+
+    def finish(self, offsets, errors):
+        """Complete the futures of the batch and run their callbacks in this thread.
+
+        `errors` maps the indexes of failed records to their errors.
+        """
+        with self._lock:
+            self.offsets, self.errors = offsets, errors
+            callbacks, self._callbacks = self._callbacks, None
+            if self._done is not None:
+                self._done.set()
+        for callback in callbacks or ():
+            try:
+                callback()
+            except BaseException:  # even `sys.exit`: it must not end the thread that serves all other records
+                logger.exception("a callback of an append failed")
+
+    def abandon(self, error, count):
+        """Fail every record in a forked child, without its callbacks. A thread of the parent may hold the lock."""
+        self._lock = threading.Lock()
+        self._callbacks = None
+        self.errors = dict.fromkeys(range(count), error)
+
+    def wait(self, timeout):
+        """Wait up to `timeout` seconds until it is done, then raise `TimeoutError`."""
+        timeout = check_timeout_s("timeout", timeout)
+        with self._lock:
+            if self._callbacks is None:
+                return
+            if self._done is None:
+                self._done = threading.Event()
+        if not self._done.wait(timeout):
+            raise TimeoutError("the record was not written in time; wait again, or pass a longer timeout")
+
+    def when_done(self, callback):
+        with self._lock:
+            if self._callbacks is not None:
+                self._callbacks.append(callback)
+                return
+        callback()
 
 
 # A batch drops the callbacks of its futures when it is done, and with them the only cycles through a future.

@@ -1,12 +1,11 @@
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import Condition
 from typing import Any, Final, Self, final
 
 from typing_extensions import disjoint_base
 
 from seeklog.clients.bulk import SendManyFuture
-from seeklog.clients.delivery import Delivery
 from seeklog.clients.producer import Partitioner, RecordMetadata
 from seeklog.clock import Clock
 from seeklog.errors import SeeklogError
@@ -41,6 +40,18 @@ class Gathering:
     deadline: Final[float]
     delivery: Final[Delivery]
     def __init__(self, lane: Lane, deadline: float, batch: GrowingBatch | None = None) -> None: ...
+
+class Delivery:
+    observed: set[int]
+    offsets: Sequence[int]
+    errors: Mapping[int, SeeklogError]
+    def __init__(self) -> None: ...
+    @property
+    def is_done(self) -> bool: ...
+    def finish(self, offsets: Sequence[int], errors: Mapping[int, SeeklogError]) -> None: ...
+    def abandon(self, error: SeeklogError, count: int) -> None: ...
+    def wait(self, timeout: float | None) -> None: ...
+    def when_done(self, callback: Callable[[], object]) -> None: ...
 
 @disjoint_base
 class Future:

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from seeklog import names
-from seeklog.clients.bulk import BULK_BYTES, SendManyFuture, send_table
 from seeklog.clients.gathering import Intake, Lane, Route, SendFuture
 from seeklog.clients.sender import Destination, Sender, Unsynced, check_batching
 from seeklog.clock import Clock
@@ -35,9 +34,14 @@ from seeklog.topics.topics import Topics
 if TYPE_CHECKING:
     import pyarrow
 
+    from seeklog.clients.bulk import SendManyFuture
+
 Partitioner = Callable[[bytes, int], int]
 # How often an idempotent producer appends a batch to a failing log. The log is reopened before each retry.
 ATTEMPTS: Final = 3
+# Larger than the batches that gather: records that are sent together are all there already, and a batch costs as much
+# as a hundred of them.
+BULK_BYTES: Final = 128 << 10
 
 
 __all__ = ["Producer", "ProducerOptions", "RecordMetadata", "SendFuture"]
@@ -213,6 +217,8 @@ class Producer(Intake):
         Partitions are chosen as by `send`, and each keeps the order of its records, after those sent before. An invalid
         record raises here; the records before it are sent, and those after it are not.
         """
+        from seeklog.clients.bulk import SendManyFuture
+
         sent = SendManyFuture(self._clock)
         self._send_each(topic, records, partition, sent)
         return sent
@@ -224,6 +230,8 @@ class Producer(Intake):
         `scan_arrow` returns; text may stand for bytes. Other columns are ignored. A row without a partition goes to
         that of its key. Rows without both stay together in each record batch of the table.
         """
+        from seeklog.clients.bulk import SendManyFuture, send_table
+
         sent = SendManyFuture(self._clock)
         send_table(
             table,

@@ -20,8 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog.arguments import check_whole_number
-from seeklog.clients.delivery import Delivery
-from seeklog.clients.gathering import Gatherer, Gathering, Lane
+from seeklog.clients.gathering import Delivery, Gatherer, Gathering, Lane
 from seeklog.clock import Clock, check_wait_ms
 from seeklog.errors import DiskFull, InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
 from seeklog.metrics import Family, ProducerSection

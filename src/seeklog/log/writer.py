@@ -153,6 +153,8 @@ class Log(LogReader):
 
         An error is that of the first batch alone, unless the write failed. Arguments are those of `append_many`.
         """
+        if wait is not True:
+            check_flags(wait=wait)
         return self._partition.append_encoded(batches, wait=wait, producer=producer)
 
     def next_sequence(self, producer_id: int) -> ProducerSequence | None:

@@ -345,7 +345,9 @@ class ArrowRows:
         row: Py_ssize_t
         partition: longlong
         if start < 0 or partitions.rows != self.rows:
-            raise InvalidRecord(f"{counted(self.rows, 'row')} from {start}, and {partitions.rows:,} partitions")
+            raise InvalidRecord(
+                f"{counted(self.rows, 'row')} from {start}, and {counted(partitions.rows, 'partition')}"
+            )
         for row in range(start, self.rows):
             partition = partitions.number(row)
             if partitions.is_null(row) or partition < 0 or partition >= len(batches):

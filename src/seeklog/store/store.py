@@ -27,7 +27,6 @@ from seeklog.clients.consumer import (
     Listener,
     offset_from_time,
 )
-from seeklog.clients.habits import refuse_arguments
 from seeklog.clients.producer import Partitioner, Producer, ProducerOptions
 from seeklog.clock import as_milliseconds, check_wait_s
 from seeklog.config import DEFAULT_PARTITIONS, LogConfig
@@ -293,6 +292,8 @@ class Store:
         `key` and `value` serialize these fields: see `seeklog.serializers`.
         """
         if unknown:
+            from seeklog.clients.habits import refuse_arguments
+
             refuse_arguments(Store.producer, unknown)
         check_flags(idempotence=idempotence, resume=resume)
         self._check_writable("a producer needs a store that is open for writing")
@@ -386,6 +387,8 @@ class Store:
         appended there, durably, with the headers of Kafka Connect.
         """
         if unknown:
+            from seeklog.clients.habits import refuse_arguments
+
             refuse_arguments(Store.consumer, unknown)
         self._check_open()
         if isinstance(topics, str):
