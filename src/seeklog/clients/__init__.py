@@ -8,6 +8,7 @@ from seeklog.clients.gathering import AppendFuture, SendFuture
 from seeklog.clients.producer import Producer, RecordMetadata
 
 if TYPE_CHECKING:
+    from seeklog.clients.asynchronous import AsyncConsumer, AsyncProducer
     from seeklog.clients.bulk import SendManyFuture
     from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer
     from seeklog.clients.log_writer import LogWriter
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppendFuture",
+    "AsyncConsumer",
+    "AsyncProducer",
     "Consumer",
     "ConsumerRecord",
     "DeserializingConsumer",
@@ -28,6 +31,8 @@ __all__ = [
 
 # Loaded on first use: most programs send one by one, and have records of bytes.
 _HOMES = {
+    "AsyncConsumer": "asynchronous",
+    "AsyncProducer": "asynchronous",
     "ConsumerRecord": "deserializing",
     "DeserializingConsumer": "deserializing",
     "LogWriter": "log_writer",

@@ -24,6 +24,7 @@ from cython.cimports.seeklog.record.record import UNSET, Record, as_bytes, check
 from seeklog.arguments import check_offset, shown
 from seeklog.clock import check_timeout_s, nanoseconds_of
 from seeklog.errors import InvalidRecord, TopicNotFound
+from seeklog.names import RecordMetadata
 from seeklog.record.encode import encode_headers
 from seeklog.record.key_hash import partition_of
 
@@ -87,9 +88,11 @@ class Delivery:
     It is done with one assignment. An event exists only while a caller waits for it.
     """
 
-    __slots__ = ("_callbacks", "_done", "_lock", "errors", "observed", "offsets")
+    __slots__ = ("_callbacks", "_done", "_lock", "arrivals", "errors", "observed", "offsets")
 
     def __init__(self):
+        # The event of each asyncio loop in which tasks wait for it.
+        self.arrivals = {}
         self._lock = threading.Lock()
         self._done = None
         # None once it is done.
@@ -170,10 +173,20 @@ class Future:
         self._delivery.observed.add(self._index)
         self._delivery.when_done(lambda: callback(self))
 
+    def __await__(self):
+        """Wait in an asyncio task, and return or raise what `result` does. Cancelling the task cancels no record."""
+        if not self._delivery.is_done:
+            self._delivery.observed.add(self._index)
+            from seeklog.clients.asynchronous import arrival_of
+
+            yield from arrival_of(self._delivery).wait().__await__()
+        return self.result()
+
     def _offset(self, timeout):
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
+        if timeout is not None or not self._delivery.is_done or self._delivery.errors:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
         return self._delivery.offsets[self._index]
 
 
@@ -201,8 +214,6 @@ class SendFuture(Future):
 
     def result(self, timeout=None):
         """Return where the record is, waiting up to `timeout` seconds. Raises the send's error, or `TimeoutError`."""
-        from seeklog.clients.producer import RecordMetadata
-
         topic, partition = self._lane.partition
         return RecordMetadata(topic, partition, self._offset(timeout))
 
@@ -429,6 +440,20 @@ class Intake:
         An invalid record or an unknown topic raises here. A later error is in the future. The topic's setting `flush`
         determines how durable the record is when its future is done.
         """
+        return self._send(topic, value, key, headers, timestamp_ms, partition, True)
+
+    @cython.cfunc
+    def _send(
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        headers: object,
+        timestamp_ms: object,
+        partition: object,
+        waits: bint,
+    ) -> SendFuture:
+        """Send as `send` does. Unless it `waits`, return None if there is no room."""
         future: SendFuture = SendFuture.__new__(SendFuture)
         timestamp: longlong = self._now() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         lane: Lane
@@ -441,6 +466,8 @@ class Intake:
         if value is not None and not isinstance(value, bytes):
             value = as_bytes(value)
         bound: longlong = bound_of(key, value, encoded)
+        if not waits and self._sender.buffered and self._sender.buffered + bound > self._sender.buffer_bytes:
+            return None
         route: Route = self._route_to(topic)
         if timestamp_ms is not None and not route._checked_up_to < timestamp <= route._accepted_up_to:
             route.timestamps.check(None, timestamp)
@@ -563,3 +590,27 @@ class Intake:
             route._sticky = lane
         route._sticky_gathering = self._sender.put_record(lane, None, value, headers, timestamp, bound, future)
         return 0
+
+
+@cython.cclass
+class AsyncIntake:
+    """What an asyncio producer does for each record. `AsyncProducer` adds everything else."""
+
+    sync = cython.declare(Intake, visibility="readonly")
+
+    def __init__(self, sync: Intake):
+        self.sync = sync
+
+    async def send(self, topic, value, *, key=None, headers=(), timestamp_ms=None, partition=None):
+        """Buffer a record and return its future, which can be awaited. Waits while the buffer is full.
+
+        An invalid record or an unknown topic raises here. If it is cancelled while it waits, nothing was sent.
+        """
+        future: SendFuture = self.sync._send(topic, value, key, headers, timestamp_ms, partition, False)
+        while future is None:
+            # Before the next attempt, so that no progress goes unnoticed between the two.
+            progress = self._next_progress()
+            future = self.sync._send(topic, value, key, headers, timestamp_ms, partition, False)
+            if future is None:
+                await progress
+        return future

@@ -1,16 +1,17 @@
+from asyncio import AbstractEventLoop, Event
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from threading import Condition
 from typing import Any, Final, Self, final
 
 from typing_extensions import disjoint_base
 
 from seeklog.clients.bulk import SendManyFuture
-from seeklog.clients.producer import Partitioner, RecordMetadata
+from seeklog.clients.producer import Partitioner
 from seeklog.clock import Clock
 from seeklog.errors import SeeklogError
 from seeklog.log import TimestampRule
-from seeklog.names import TopicPartition
+from seeklog.names import RecordMetadata, TopicPartition
 from seeklog.record import Bytes, Headers
 from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
@@ -42,6 +43,7 @@ class Gathering:
     def __init__(self, lane: Lane, deadline: float, batch: GrowingBatch | None = None) -> None: ...
 
 class Delivery:
+    arrivals: dict[AbstractEventLoop, Event]
     observed: set[int]
     offsets: Sequence[int]
     errors: Mapping[int, SeeklogError]
@@ -63,12 +65,14 @@ class Future:
 @final
 class AppendFuture(Future):
     def result(self, timeout: float | None = None) -> int: ...
+    def __await__(self) -> Generator[Any, Any, int]: ...
 
 @final
 class SendFuture(Future):
     @property
     def partition(self) -> int: ...
     def result(self, timeout: float | None = None) -> RecordMetadata: ...
+    def __await__(self) -> Generator[Any, Any, RecordMetadata]: ...
 
 @disjoint_base
 class Gatherer:
@@ -130,3 +134,18 @@ class Intake:
     def _send_each(
         self, topic: str, records: Iterable[Record], partition: int | None, sent: SendManyFuture
     ) -> None: ...
+
+@disjoint_base
+class AsyncIntake:
+    sync: Any
+    def __init__(self, sync: Intake) -> None: ...
+    async def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> SendFuture: ...

@@ -15,7 +15,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from seeklog import names
 from seeklog.clients.gathering import Intake, Lane, Route, SendFuture
@@ -24,7 +24,7 @@ from seeklog.clock import Clock
 from seeklog.errors import LogClosed, LogFailed, ProducerFenced, SeeklogError, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.metrics import Family, ProducerSection
-from seeklog.names import TopicPartition
+from seeklog.names import RecordMetadata, TopicPartition
 from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
@@ -57,14 +57,6 @@ class ProducerOptions(TypedDict, total=False):
     idempotence: bool
     name: str | None
     resume: bool
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record was written."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 class _PartitionDestination:
@@ -290,7 +282,7 @@ class Producer(Intake):
         Raises the error of a failed record whose future nobody has checked, so that no failure goes unnoticed.
         """
         self._sender.flush()
-        self._raise_unseen()
+        self.raise_unseen()
 
     def close(self) -> None:
         """Flush, and stop the thread. Closing twice has no effect."""
@@ -299,7 +291,7 @@ class Producer(Intake):
         finally:
             if self._identity is not None:
                 self._identity.release()
-        self._raise_unseen()
+        self.raise_unseen()
 
     def written(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return how many records of this producer a partition has. A resumed producer continues after them.
@@ -326,7 +318,8 @@ class Producer(Intake):
         """Return the numbers of the present moment alone. Any thread may call this."""
         return self._sender.gauges()
 
-    def _raise_unseen(self) -> None:
+    def raise_unseen(self) -> None:
+        """Raise the error of a failed record whose future nobody has checked, as `flush` does."""
         error = self._sender.unseen_failure()
         if error is not None:
             raise error

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog.arguments import check_whole_number
@@ -94,6 +94,7 @@ class Sender(Gatherer):
         self._progress = threading.Condition(self._lock)
         self._failed: list[Delivery] = []
         self._flush_requests = 0
+        self._at_progress: list[Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, name="seeklog-sender", daemon=True)
         self._thread.start()
         _open_senders.add(self)
@@ -112,15 +113,34 @@ class Sender(Gatherer):
         """Send what has gathered and wait until all of it is written or has failed."""
         if threading.current_thread() is self._thread:
             raise UsageError("a callback cannot flush: it runs in the thread that does the flush")
+        awaited = self.begin_flush()
         with self._lock:
-            awaited = set(self._outstanding)
-            self._flush_requests += 1
-            self._ready.notify()
             try:
-                while not awaited.isdisjoint(self._outstanding):
+                while not self.is_flushed(awaited):
                     self._progress.wait()
             finally:
-                self._flush_requests -= 1
+                self.end_flush()
+
+    def begin_flush(self) -> Collection[Gathering]:
+        """Send what has gathered without waiting for more. Return it. The caller calls `end_flush`."""
+        with self._lock:
+            self._flush_requests += 1
+            self._ready.notify()
+            return set(self._outstanding)
+
+    def is_flushed(self, awaited: Collection[Gathering]) -> bool:
+        """Return whether all of these batches are written or have failed."""
+        with self._lock:
+            return self._outstanding.isdisjoint(awaited)
+
+    def end_flush(self) -> None:
+        with self._lock:
+            self._flush_requests -= 1
+
+    def at_progress(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once, in the sender's thread, when the next batches are written or have failed."""
+        with self._lock:
+            self._at_progress.append(callback)
 
     def unseen_failure(self) -> SeeklogError | None:
         """Return one error of a record whose future nobody checked, or None. Forgets all errors so far."""
@@ -193,6 +213,9 @@ class Sender(Gatherer):
             self.release(batches)
             self._room.notify_all()
             self._progress.notify_all()
+            callbacks, self._at_progress = self._at_progress, []
+        for callback in callbacks:
+            callback()
 
     def _end_with(self, error: BaseException, sending: Sequence[Gathering]) -> None:
         """Fail every record that is left, because nothing sends it any more, and accept no others."""
