@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 # How long a call of the consumer's thread waits for records. A call that comes meanwhile waits for its end.
 SLICE_MS: Final = 100
 # A consumer without a group has no heartbeats to send between two polls.
-LARGE_CHUNK: Final = 16384
+LARGE_CHUNK: Final = 4096
 
 
 def arrival_of(delivery: Delivery) -> asyncio.Event:
