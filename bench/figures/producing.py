@@ -1,4 +1,4 @@
-"""Producing into a store: beside confluent-kafka's producer, and many records at once beside the engine.
+"""Producing into a store: beside confluent-kafka's producer, many records at once beside the engine, and asyncio.
 
 Topics have four partitions, with `flush="os"`. The clock runs until every record is written, or until the mock broker
 has every record.
@@ -6,6 +6,7 @@ has every record.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     yield from _one_by_one(bench)
     yield from _many(bench)
     yield from _arrow(bench)
+    yield from _asyncio(bench)
 
 
 def _rate(bench: Bench, count: int, work: Callable[[Producer], object], *, idempotence: bool = False) -> float:
@@ -168,3 +170,76 @@ def _arrow(bench: Bench) -> Iterator[Row]:
         peer_figure=rates["encode"],
         target=0.7,
     )
+
+
+def _asyncio(bench: Bench) -> Iterator[Row]:
+    """Compare asyncio's clients with the synchronous ones, over the same records."""
+    count = bench.scale.sent_a_turn
+    records = list(islice(cycle(pairs()), count))
+
+    def send(producer: Producer) -> None:
+        for key, value in records:
+            producer.send(TOPIC, value, key=key)
+
+    async def sending() -> float:
+        with bench.directory("producing") as path, seeklog.open(path, config=CONFIG) as store:
+            store.create_topic(TOPIC, partitions=PARTITIONS)
+            async with store.async_producer() as producer:
+                for partition in range(PARTITIONS):
+                    await producer.send(TOPIC, b"opens the log", partition=partition)
+                await producer.flush()
+                with Stopwatch() as clock:
+                    for key, value in records:
+                        await producer.send(TOPIC, value, key=key)
+                    await producer.flush()
+            return count / clock.seconds
+
+    rates = best_of(
+        2 * bench.scale.repetitions,
+        {"send": lambda: _rate(bench, count, send), "await": lambda: asyncio.run(sending())},
+    )
+    yield Row(
+        work="await producer.send with keys",
+        figure=rates["await"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="producer.send",
+        peer_figure=rates["send"],
+        target=0.7,
+    )
+    stored = bench.scale.consumed
+    with bench.directory("consuming") as path, seeklog.open(path, config=CONFIG) as store:
+        store.create_topic(TOPIC, partitions=PARTITIONS)
+        with store.producer() as producer:
+            producer.send_many(TOPIC, make_records(stored))
+
+        def iterate() -> float:
+            with store.consumer([TOPIC], auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
+                with Stopwatch() as clock:
+                    seen = sum(1 for _ in consumer)
+                return _checked(seen, stored) / clock.seconds
+
+        async def iterating() -> float:
+            seen = 0
+            async with store.async_consumer([TOPIC], auto_offset_reset="earliest") as consumer:
+                with Stopwatch() as clock:
+                    async for _ in consumer:
+                        seen += 1
+                        if seen == stored:
+                            break
+                return _checked(seen, stored) / clock.seconds
+
+        rates = best_of(2 * bench.scale.repetitions, {"for": iterate, "async for": lambda: asyncio.run(iterating())})
+    yield Row(
+        work="async for record in consumer",
+        figure=rates["async for"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="for record in consumer",
+        peer_figure=rates["for"],
+        target=0.7,
+    )
+
+
+def _checked(seen: int, expected: int) -> int:
+    if seen != expected:
+        raise ValueError(f"saw {seen} of {expected} records")
+    return seen

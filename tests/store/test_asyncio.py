@@ -400,6 +400,25 @@ def test_commit_within_an_iteration_continues_after_its_record(store: Store) -> 
     assert run(main) == values
 
 
+def test_call_cancelled_while_a_poll_runs_loses_no_record(store: Store) -> None:
+    values = fill(store, 30)
+
+    async def main() -> list[bytes | None]:
+        found: list[bytes | None] = []
+        async with consumer_of(store, max_poll_records=10) as consumer:
+            found += [(await consumer.getone()).value for _ in range(3)]
+            consumer._begin_poll(0, 10)  # as a read leaves it that was cancelled
+            position = asyncio.create_task(consumer.position(("t", 0)))
+            await asyncio.sleep(0)
+            position.cancel()
+            await asyncio.wait([position])
+            while len(found) < 30:
+                found.append((await consumer.getone()).value)
+        return found
+
+    assert run(main) == values
+
+
 def test_seek_discards_what_was_read_ahead(store: Store) -> None:
     values = fill(store, 30)
 

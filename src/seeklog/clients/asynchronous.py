@@ -182,6 +182,8 @@ class AsyncConsumer(Generic[AnyRecord]):
         self._sync = sync
         self._max_records = max_poll_records
         self._chunk_records = max_poll_records if in_group else max(max_poll_records, LARGE_CHUNK)
+        self._reads_ahead = not in_group
+        """A group's consumer commits, and sends heartbeats, between two polls. Another one may poll early."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seeklog-consumer")
         self._polling: asyncio.Future[list[AnyRecord]] | None = None
         """A poll whose records nobody has taken. A cancelled task leaves it to the next one."""
@@ -208,6 +210,8 @@ class AsyncConsumer(Generic[AnyRecord]):
             for record in self._left:
                 yield record
             await self._fill(None, self._chunk_records)
+            if self._reads_ahead:
+                self._begin_poll(0, self._chunk_records)
 
     async def getone(self) -> AnyRecord:
         """Return the next record, as soon as there is one."""
@@ -235,17 +239,25 @@ class AsyncConsumer(Generic[AnyRecord]):
         while True:
             self._check_open()
             left_ms = float(SLICE_MS) if deadline is None else max(0.0, 1000 * (deadline - loop.time()))
+            # A poll that was begun before did not wait for this deadline.
+            is_last = deadline is not None and left_ms <= SLICE_MS and self._polling is None
             if self._polling is None:
-                self._polling = loop.run_in_executor(
-                    self._thread, partial(self._sync.poll, min(left_ms, SLICE_MS), max_records=max_records)
-                )
-            # A cancelled task leaves the poll running, with its records.
-            await asyncio.wait([self._polling])
-            polled, self._polling = self._polling, None
-            records = polled.result()
-            if records or (left_ms <= SLICE_MS and deadline is not None):
+                self._begin_poll(min(left_ms, SLICE_MS), max_records)
+            records = await self._polled()
+            if records or is_last:
                 self._left = iter(records)
                 return
+
+    def _begin_poll(self, timeout_ms: float, max_records: int) -> None:
+        poll = partial(self._sync.poll, timeout_ms, max_records=max_records)
+        self._polling = asyncio.get_running_loop().run_in_executor(self._thread, poll)
+
+    async def _polled(self) -> list[AnyRecord]:
+        """Return the records of the poll that was begun. A cancelled task leaves them to the next one."""
+        assert self._polling is not None
+        await asyncio.wait([self._polling])
+        polled, self._polling = self._polling, None
+        return polled.result()
 
     # ------------------------------------------------------------ everything else
 
@@ -312,10 +324,9 @@ class AsyncConsumer(Generic[AnyRecord]):
         """
         self._check_open()
         if self._polling is not None:
-            await asyncio.wait([self._polling])
-            polled, self._polling = self._polling, None
             with contextlib.suppress(SeeklogError):  # the next poll meets it again
-                self._left = iter([*self._left, *polled.result()])
+                records = await self._polled()
+                self._left = iter([*self._left, *records])
         unread, self._left = list(self._left), iter(())
         call = partial(self._at_position, unread, function)
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
