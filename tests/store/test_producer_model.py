@@ -164,7 +164,7 @@ class ProducerModel(RuleBasedStateMachine):
             shutil.rmtree(self.home)
 
 
-@pytest.mark.id("producer-model")
+@pytest.mark.id("sending-model")
 def test_producer_behaves_like_a_list_of_what_it_confirmed() -> None:
     run_state_machine_as_test(
         ProducerModel,
