@@ -24,7 +24,7 @@ from seeklog.clients.serializing import serialized
 from seeklog.clock import check_wait_ms
 from seeklog.errors import LogClosed, SeeklogError
 from seeklog.names import RecordMetadata, TopicPartition
-from seeklog.record import Bytes, Headers
+from seeklog.record import Headers
 
 if TYPE_CHECKING:
     from seeklog.clients.serializers import Encode
@@ -73,9 +73,9 @@ class AsyncProducer(AsyncIntake):
     async def send_and_wait(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         *,
-        key: Bytes | None = None,
+        key: Any = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -155,20 +155,6 @@ class AsyncSerializingProducer(AsyncProducer):
         return await super().send(
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
         )
-
-    async def send_and_wait(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: Any = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-        partition: int | None = None,
-    ) -> RecordMetadata:
-        """Serialize and send a record, wait until it is written, and return where it is."""
-        future = await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
-        return await future
 
 
 class AsyncConsumer(Generic[AnyRecord]):
