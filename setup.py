@@ -10,6 +10,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
 MODULES = (
+    "seeklog.clients.gathering",
     "seeklog.record.arrow_rows",
     "seeklog.record.batch_header",
     "seeklog.record.columns",
@@ -18,6 +19,7 @@ MODULES = (
     "seeklog.record.cursor",
     "seeklog.record.decode",
     "seeklog.record.encode",
+    "seeklog.record.growing",
     "seeklog.record.index_lookup",
     "seeklog.record.key_hash",
     "seeklog.record.key_table",

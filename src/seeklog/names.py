@@ -239,6 +239,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class RecordMetadata(NamedTuple):
+    """Where a record was written."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 def is_topic_name(name: str) -> bool:
     """Return whether a topic can have this name, by Kafka's rule."""
     return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _TOPIC_NAME.match(name) is not None

@@ -18,8 +18,7 @@ import seeklog
 from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Run, surroundings
 from seeklog.cli.show.record_json import Draft
 from seeklog.cli.verbs.append import WINDOW, Sending
-from seeklog.clients.producer import SendFuture
-from seeklog.errors import SeeklogError
+from seeklog.clients.gathering import Delivery
 
 NASTY = (
     (b"plain", b"key", (), MORNING_MS),
@@ -381,14 +380,14 @@ def test_ctrl_c_keeps_sent_records_and_reports_the_count(store: Path) -> None:
 
 def test_ctrl_c_while_futures_settle_keeps_the_count_exact(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who resumes after the reported count appends nothing twice."""
-    wait, waited = SendFuture.exception, itertools.count(1)
+    wait, waited = Delivery.wait, itertools.count(1)
 
-    def interrupted(future: SendFuture) -> SeeklogError | None:
+    def interrupted(delivery: Delivery, timeout: float | None) -> None:
         if next(waited) == 100:
             raise KeyboardInterrupt
-        return wait(future)
+        wait(delivery, timeout)
 
-    monkeypatch.setattr(SendFuture, "exception", interrupted)
+    monkeypatch.setattr(Delivery, "wait", interrupted)
     with seeklog.open(store) as made, made.producer() as producer:
         sending = Sending(lambda draft: producer.send("refunds", draft.value))
         for number in range(1, 2 * WINDOW):

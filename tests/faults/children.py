@@ -15,11 +15,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+import seeklog
 from crash.recorder import read_everything
 from measuring import unmeasured
-from seeklog import Log, LogConfig
+from seeklog import Log, LogConfig, Record
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, LogFailed, NotAccessible
 from seeklog.files import OsFiles
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 
     from seeklog.files import Files
 
+Way = Literal["append", "writer", "producer"]
 STRACE: Final = shutil.which("strace")
 MANY: Final = 10**5  # appends, more than any child makes before it is killed
 LARGE: Final = 300  # records in a log that is read completely after each kill
+PARTITIONS: Final = 2  # of the topic that a producer sends to
 PATIENCE_SECONDS: Final = 30.0  # a child that reports nothing for this long is stuck
 
 
@@ -142,6 +145,48 @@ def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[
                 future.add_done_callback(lambda done: report(f"{done.result() + 1}"))
 
 
+def produce_and_report(path: Path | str, flush: str, report: Callable[[str], None], *, count: int) -> None:
+    """Send with a named producer that continues after its records, one by one and many at once.
+
+    The nth record of a partition has the nth value. A record is acknowledged when its future is done.
+    """
+    with seeklog.open(path, config=kill_config(flush)) as store:
+        if "t" not in store.topics():
+            store.create_topic("t", partitions=PARTITIONS)
+        with store.producer(name="loader", resume=True, batch_bytes=3000, linger_ms=1) as producer:
+            written = [producer.written(("t", number)) for number in range(PARTITIONS)]
+            report(f"open {' '.join(map(str, written))}")
+            for number in range(count):
+                partition = number % PARTITIONS
+                if number % 20 == 0:
+                    several = [Record(value_at(written[partition] + more)) for more in range(7)]
+                    producer.send_many("t", several, partition=partition)
+                    written[partition] += len(several)
+                else:
+                    future = producer.send("t", value_at(written[partition]), partition=partition)
+                    future.add_done_callback(lambda done: report(f"{done.partition} {done.result().offset + 1}"))
+                    written[partition] += 1
+
+
+def produced_violation(path: Path, flush: str, lines: list[str]) -> str:
+    """Open the store as the next process and return what is wrong: each value must be there once, in order."""
+    acknowledged = dict.fromkeys(range(PARTITIONS), 0)
+    for line in lines:
+        if line.count(" ") == 1 and line.replace(" ", "").isdigit():
+            partition, end = map(int, line.split())
+            acknowledged[partition] = max(acknowledged[partition], end)
+    with seeklog.open(path, config=kill_config(flush)) as store:
+        if "t" not in store.topics():
+            return ""
+        for partition, end in acknowledged.items():
+            values = [record.value for record in read_everything(store.log("t", partition))]
+            if len(values) < end:
+                return f"partition {partition}: {end - len(values)} acknowledged records are lost"
+            if values != [value_at(offset) for offset in range(len(values))]:
+                return f"partition {partition}: other records than were sent, or some twice"
+    return ""
+
+
 def acknowledged_end(lines: list[str]) -> int:
     """Return the last reported end of the log."""
     return max((int(line.split()[-1]) for line in lines if line.split()[-1].isdigit()), default=0)
@@ -160,12 +205,12 @@ def survivors_violation(path: Path, flush: str, *, acknowledged: int, under_way:
     return "" if values == [value_at(offset) for offset in range(len(values))] else "other records than were appended"
 
 
-def kill_at_any_moment(path: Path, flush: str, chance: random.Random, *, by_writer: bool) -> str:
+def kill_at_any_moment(path: Path, flush: str, chance: random.Random, *, way: Way) -> str:
     """Kill a child that appends for ever, and return what is wrong with its log.
 
     After a number of kills a new log is used, so that reading all of it stays fast.
     """
-    append = append_by_writer_and_report if by_writer else append_and_report
+    append = {"append": append_and_report, "writer": append_by_writer_and_report, "producer": produce_and_report}[way]
     child = Child(lambda report: append(path, flush, report, count=MANY))
     lines = [child.line() for _ in range(chance.randrange(60))]
     # A random delay of up to a few appends: there is no condition to wait for.
@@ -175,8 +220,11 @@ def kill_at_any_moment(path: Path, flush: str, chance: random.Random, *, by_writ
     if child.wait() != -signal.SIGKILL:
         return f"it ended by itself: {lines[-1:]}"
     before = acknowledged_end(lines)
-    wrong = survivors_violation(path, flush, acknowledged=before, under_way=MANY if by_writer else 1)
-    if before > LARGE:
+    if way == "producer":
+        wrong = produced_violation(path, flush, lines)
+    else:
+        wrong = survivors_violation(path, flush, acknowledged=before, under_way=MANY if way == "writer" else 1)
+    if before > (10 * LARGE if way == "producer" else LARGE):
         shutil.rmtree(path)
     return wrong
 

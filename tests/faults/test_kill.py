@@ -39,7 +39,7 @@ needs_strace = pytest.mark.skipif(not can_strace(), reason="strace is missing or
 def test_every_acknowledged_record_survives_a_kill_at_a_random_moment(flush: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     for number in range(KILLS):
-        wrong = kill_at_any_moment(tmp_path / "log", flush, chance, by_writer=False)
+        wrong = kill_at_any_moment(tmp_path / "log", flush, chance, way="append")
         assert not wrong, f"kill {number}, seed {SEED}: {wrong}"
 
 
@@ -48,7 +48,17 @@ def test_every_record_with_completed_future_survives_a_kill(flush: str, tmp_path
     """Goal: the buffering writer, whose batches share a sync, acknowledges nothing too early."""
     chance = random.Random(SEED)
     for number in range(KILLS):
-        wrong = kill_at_any_moment(tmp_path / "log", flush, chance, by_writer=True)
+        wrong = kill_at_any_moment(tmp_path / "log", flush, chance, way="writer")
+        assert not wrong, f"kill {number}, seed {SEED}: {wrong}"
+
+
+@pytest.mark.id("kill-while-sending")
+@pytest.mark.parametrize("flush", POLICIES)
+def test_sent_records_survive_a_kill_once_and_in_order(flush: str, tmp_path: Path) -> None:
+    """Goal: a resumed producer continues where the killed one stopped: nothing is lost that a future confirmed."""
+    chance = random.Random(SEED)
+    for number in range(KILLS):
+        wrong = kill_at_any_moment(tmp_path / "store", flush, chance, way="producer")
         assert not wrong, f"kill {number}, seed {SEED}: {wrong}"
 
 

@@ -407,6 +407,12 @@ BUGS: Final = (
         (Edit("load", "self.state = self._state_at(...)"),),
         ("producer-known-after-open",),
     ),
+    Bug(
+        11,
+        "batches in doubt are appended again without a look at the log",
+        (Edit("_find_written", "count == written", "False"),),
+        ("batches-in-doubt-are-stored-once",),
+    ),
     # ---------------------------------------------------------------- 12, 13, 14: hostile bytes
     Bug(
         12,

@@ -12,7 +12,7 @@ import pytest
 from cases import for_each
 from seeklog import Log, Store
 from seeklog.clients import LogWriter
-from seeklog.clients.sender import Delivery
+from seeklog.clients.gathering import Delivery
 from seeklog.clock import MAX_WAIT_MS, MAX_WAIT_S
 from seeklog.errors import SeeklogError, UsageError
 from seeklog.store import transactions_of

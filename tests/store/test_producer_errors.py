@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from log.workbench import PATIENCE_S, START_MS, GatedFiles, TickingClock
-from seeklog import Producer, Record
-from seeklog.clients import SendFuture
+from seeklog import Producer
+from seeklog.clients import SendFuture, sender
 from seeklog.errors import DiskFull, InvalidRecord, LogFailed, SeeklogError, TopicNotFound
+from seeklog.record.growing import GrowingBatch
 from seeklog.store import Store
 from store.producing import NEVER_MS, LosingFiles, flush_expecting
 from store.workbench import open_store, read
@@ -138,22 +139,22 @@ def test_sync_of_reopened_log_does_not_acknowledge_earlier_record(tmp_path: Path
         with store.producer(linger_ms=0) as producer:
             assert producer.send("t", b"first").result().offset == 0
             (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
+            append = lane.destination.append
 
-            def append_and_lose(records: list[Record]) -> Any:
-                offsets = append(records)
+            def append_and_lose(batches: Sequence[GrowingBatch]) -> Any:
+                offsets = append(batches)
                 files.sync_errors["/t-0/"] = errno.EIO
                 with pytest.raises(LogFailed):
                     getattr(store._table.open_writers()[0], way)()
                 return offsets
 
-            lane.destination.append_records = append_and_lose
+            lane.destination.append = append_and_lose
             assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
         assert read(store, "t") == [b"first"]
 
 
 def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
-    """Send two batches in one round, and call `do` after the append of the first."""
+    """Send two batches in one round and two writes, and call `do` after the append of the first."""
     append = store._table.append
 
     def append_and_do(*arguments: Any) -> Any:
@@ -164,7 +165,8 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
 
     store._table.append = append_and_do  # type: ignore[method-assign]
     futures = [producer.send("t", letter * 150) for letter in (b"y", b"z")]
-    with contextlib.suppress(LogFailed):
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(LogFailed):
+        patched.setattr(sender, "MAX_WRITE_BYTES", 1)
         producer.flush()
     return futures
 
@@ -209,14 +211,14 @@ def test_record_is_acknowledged_if_close_synced_its_log(tmp_path: Path) -> None:
         with store.producer(linger_ms=0) as producer:
             producer.send("t", b"first").result()
             (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
+            append = lane.destination.append
 
-            def append_and_close(records: list[Record]) -> Any:
-                offsets = append(records)
+            def append_and_close(batches: Sequence[GrowingBatch]) -> Any:
+                offsets = append(batches)
                 store._table.drop("t")
                 return offsets
 
-            lane.destination.append_records = append_and_close
+            lane.destination.append = append_and_close
             assert producer.send("t", b"second").result().offset == 1
         assert read(store, "t") == [b"first", b"second"]
 

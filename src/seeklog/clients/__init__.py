@@ -4,15 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from seeklog.clients.consumer import Consumer
-from seeklog.clients.log_writer import AppendFuture, LogWriter
-from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+from seeklog.clients.gathering import AppendFuture, SendFuture
+from seeklog.clients.producer import Producer, RecordMetadata
 
 if TYPE_CHECKING:
+    from seeklog.clients.asynchronous import AsyncConsumer, AsyncProducer
+    from seeklog.clients.bulk import SendManyFuture
     from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer
+    from seeklog.clients.log_writer import LogWriter
     from seeklog.clients.serializing import SerializingProducer
 
 __all__ = [
     "AppendFuture",
+    "AsyncConsumer",
+    "AsyncProducer",
     "Consumer",
     "ConsumerRecord",
     "DeserializingConsumer",
@@ -20,13 +25,18 @@ __all__ = [
     "Producer",
     "RecordMetadata",
     "SendFuture",
+    "SendManyFuture",
     "SerializingProducer",
 ]
 
-# Loaded on first use: most programs have records of bytes.
+# Loaded on first use: most programs send one by one, and have records of bytes.
 _HOMES = {
+    "AsyncConsumer": "asynchronous",
+    "AsyncProducer": "asynchronous",
     "ConsumerRecord": "deserializing",
     "DeserializingConsumer": "deserializing",
+    "LogWriter": "log_writer",
+    "SendManyFuture": "bulk",
     "SerializingProducer": "serializing",
 }
 

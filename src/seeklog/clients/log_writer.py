@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from seeklog.clients.sender import Future, Lane, Sender, Unsynced, check_batching
+from seeklog.clients.gathering import AppendFuture, Lane
+from seeklog.clients.sender import Sender, Unsynced, check_batching
 from seeklog.log import Log, TimestampRule
 from seeklog.metrics import Family, ProducerSection
 from seeklog.record import Bytes, Headers
-from seeklog.record.encode import record_bound
+from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record, make_record
-
-
-class AppendFuture(Future):
-    """The future offset of one record."""
-
-    __slots__ = ()
-
-    def result(self, timeout: float | None = None) -> int:
-        """Return the record's offset, waiting up to `timeout` seconds. Raises the append's error, or `TimeoutError`."""
-        return self._offset(timeout)
 
 
 class _WholeLog:
@@ -33,8 +25,8 @@ class _WholeLog:
         self._log = log
         self._unsynced = log if log.config.flush == "batch" else None
 
-    def append_records(self, records: list[Record]) -> tuple[range, Log | None]:
-        return self._log.append_many(records, wait=False), self._unsynced
+    def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, Log | None]:
+        return self._log.append_encoded(batches, wait=False), self._unsynced
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         log.flush()
@@ -53,7 +45,7 @@ class LogWriter:
         check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         log.check_usable()
         self._now_ms = log.clock.now_ms
-        self._check_keys = log.check_keys
+        self._needs_keys, self._check_keys = log.config.compacts, log.check_keys
         self._timestamps = TimestampRule(log.config, log.clock, subject=str(log.path))
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
         self._lane = Lane(log.location, _WholeLog(log), batch_bytes=largest)
@@ -81,14 +73,15 @@ class LogWriter:
 
         An invalid record raises here. A later error is in the future.
         """
-        record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
-        if timestamp_ms is not None:
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        else:
             rule = self._timestamps
-            if not rule.checked_up_to < timestamp_ms <= rule.accepted_up_to:
-                rule.check(None, timestamp_ms)
-        if key is None:
-            self._check_keys((record,))
-        return self._put(self._lane, record, record_bound(record), AppendFuture)
+            if not isinstance(timestamp_ms, int) or not rule.checked_up_to < timestamp_ms <= rule.accepted_up_to:
+                rule.check(None, make_record(None, None, (), timestamp_ms, -1, None).timestamp_ms)
+        if key is None and self._needs_keys:
+            self._check_keys((Record(value),))
+        return self._put(self._lane, value, key, headers, timestamp_ms)
 
     def metrics(self) -> dict[str, Any]:
         """Return what this writer has counted, with the keys of `Producer.metrics`. Any thread may call this."""

@@ -11,31 +11,40 @@ it once. A plain producer reports it in the futures of its records.
 
 from __future__ import annotations
 
-import random
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from seeklog import names
-from seeklog.arguments import check_offset, shown
-from seeklog.clients.sender import Future, Gathering, Lane, Sender, Unsynced, check_batching
+from seeklog.clients.gathering import Intake, Lane, Route, SendFuture
+from seeklog.clients.sender import Destination, Sender, Unsynced, check_batching
 from seeklog.clock import Clock
-from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
+from seeklog.errors import LogClosed, LogFailed, ProducerFenced, SeeklogError, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.metrics import Family, ProducerSection
-from seeklog.names import TopicPartition
-from seeklog.record import Bytes, Headers
-from seeklog.record.encode import record_bound
-from seeklog.record.record import Record, make_record
-from seeklog.topics.catalog import Topic
+from seeklog.names import RecordMetadata, TopicPartition
+from seeklog.record.growing import GrowingBatch
+from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity
 from seeklog.topics.topics import Topics
 
+if TYPE_CHECKING:
+    import pyarrow
+
+    from seeklog.clients.bulk import SendManyFuture
+
 Partitioner = Callable[[bytes, int], int]
 # How often an idempotent producer appends a batch to a failing log. The log is reopened before each retry.
 ATTEMPTS: Final = 3
+# Larger than the batches that gather: records that are sent together are all there already, and a batch costs as much
+# as a hundred of them.
+BULK_BYTES: Final = 128 << 10
+
+
+__all__ = ["Producer", "ProducerOptions", "RecordMetadata", "SendFuture"]
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -50,31 +59,6 @@ class ProducerOptions(TypedDict, total=False):
     resume: bool
 
 
-class RecordMetadata(NamedTuple):
-    """Where a record was written."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class _PartitionLane(Lane):
-    """The lane to one partition of a store. The partition is opened for writing when a batch arrives."""
-
-    __slots__ = ("partition",)
-
-    def __init__(
-        self, table: OpenLogs, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
-    ) -> None:
-        destination = (
-            _PartitionDestination(table, partition)
-            if identity is None
-            else _NumberedDestination(table, partition, identity)
-        )
-        super().__init__(str(partition), destination, batch_bytes=batch_bytes)
-        self.partition = partition
-
-
 class _PartitionDestination:
     """A partition. A log that failed is opened again for the next batch, and is thereby recovered.
 
@@ -87,8 +71,8 @@ class _PartitionDestination:
         self._table = table
         self._partition = partition
 
-    def append_records(self, records: list[Record]) -> tuple[range, Log | None]:
-        return self._table.append(self._partition, records)
+    def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, Log | None]:
+        return self._table.append(self._partition, batches)
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Sync the log that was appended to. One opened since may lack its records."""
@@ -116,30 +100,50 @@ class _NumberedDestination:
         self._topic_id = ""
         """The topic that the sequence belongs to. A recreated topic has none of these records."""
 
-    def append_records(self, records: list[Record]) -> tuple[range, None]:
+    def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, None]:
         sequence = self._next
-        # After a failed append it is unknown whether the batch is written, so the next one asks the log for its
-        # sequence. With the same sequence the log would take it for a duplicate of this batch.
+        # After a failed append it is unknown whether the batches are written, so the next one asks the log for its
+        # sequence. With the same sequence the log would take it for a duplicate of these batches.
         self._next = None
         for attempt in range(ATTEMPTS):
             try:
                 with self._table.writing(self._partition) as log:
                     topic_id = self._table.topic_id(self._partition)
+                    written: range | None = None
                     if sequence is None or topic_id != self._topic_id:
                         sequence, self._topic_id = self._sequence_in(log), topic_id
-                    offsets = log.append_many(records, producer=sequence)
-                self._next = sequence.after(len(records))
+                    elif attempt:
+                        written = self._find_written(log, batches, sequence)
+                    offsets = written or log.append_encoded(batches, producer=sequence)
+                self._next = sequence.after(len(offsets))
                 break
+            except ProducerFenced:
+                raise
             except LogFailed:
                 if attempt == ATTEMPTS - 1:
                     raise
-            except InvalidRecord as error:
-                # A record may have become too old since the last attempt, which may have written the batch. Its records
-                # must not be appended in other batches.
-                raise (
-                    error if attempt == 0 else LogFailed(f"{self._partition}: a retry was refused: {error}")
-                ) from error
+            except SeeklogError as error:
+                # The last attempt may have written the batches, and now a record has become too old, or the disk is
+                # full. Their records must not be appended in other batches.
+                if attempt:
+                    raise LogFailed(f"{self._partition}: a retry was refused: {error}") from error
+                raise
         return offsets, None
+
+    def _find_written(self, log: Log, batches: Sequence[GrowingBatch], sequence: ProducerSequence) -> range | None:
+        """Return the offsets of the first batches, as many as an earlier attempt has written; None if it has none.
+
+        They are in the log in one run, because one write appends them.
+        """
+        written = sequence.until(self._sequence_in(log))
+        count = 0
+        for batch in batches:
+            before, count = count, count + batch.count
+            if count == written:
+                # The log knows it, and waits for its sync.
+                offsets = log.append_encoded([batch], producer=sequence.after(before))
+                return range(offsets.stop - count, offsets.stop)
+        return None
 
     def _sequence_in(self, log: Log) -> ProducerSequence:
         first = self._identity.first_sequence
@@ -150,69 +154,13 @@ class _NumberedDestination:
         """Do nothing: every append has waited."""
 
 
-class SendFuture(Future):
-    """The future position of one record."""
-
-    __slots__ = ()
-    _lane: _PartitionLane
-
-    @property
-    def partition(self) -> int:
-        """The partition chosen for the record."""
-        return self._lane.partition.partition
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return where the record is, waiting up to `timeout` seconds. Raises the send's error, or `TimeoutError`."""
-        return RecordMetadata(*self._lane.partition, self._offset(timeout))
-
-
-class _Route:
-    """The lanes to one topic's partitions."""
-
-    def __init__(
-        self,
-        topic: Topic,
-        lanes: dict[int, _PartitionLane],
-        *,
-        version: int,
-        needs_key: bool,
-        timestamps: TimestampRule,
-    ) -> None:
-        self.topic = topic.name
-        self.version = version
-        self.count = topic.partition_count
-        self.needs_key = needs_key
-        self.timestamps = timestamps
-        self.lanes = lanes
-        self.sticky = self._other_lane()
-        self.sticky_batch: Gathering | None = None
-
-    def lane_to(self, partition: object) -> _PartitionLane:
-        """Return the lane to a partition, or raise `TopicNotFound`."""
-        lane = self.lanes.get(partition) if isinstance(partition, int) else None
-        if lane is None:
-            there = ", ".join(map(str, self.lanes))
-            raise TopicNotFound(f"topic {self.topic!r} has no partition {shown(partition)} here; it has {there}")
-        return lane
-
-    def stick(self, size: int) -> _PartitionLane:
-        """Return the lane for a record without a key: the current one while its batch has room."""
-        lane = self.sticky
-        batch = lane.gathering
-        if batch is None or batch is not self.sticky_batch or batch.size + size > lane.batch_bytes:
-            self.sticky = lane = self._other_lane(than=lane)
-        return lane
-
-    def _other_lane(self, than: _PartitionLane | None = None) -> _PartitionLane:
-        lanes = list(self.lanes.values())
-        return random.choice([lane for lane in lanes if lane is not than] or lanes)
-
-
-class Producer:
+class Producer(Intake):
     """Sends records to topics. Any thread may send.
 
     Create one with `Store.producer`. Use it as a context manager, or close it.
     """
+
+    _sender: Sender
 
     def __init__(
         self,
@@ -231,17 +179,18 @@ class Producer:
         check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         if not callable(partitioner):
             raise UsageError(f"a partitioner must be callable with a key and a count, not {partitioner!r}")
-        self._topics = topics
+        super().__init__(
+            Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes, family=family),
+            topics,
+            partitioner=partitioner,
+            clock=clock,
+        )
         self._table = table
         self._batch_bytes = batch_bytes
-        self._partition_of = partitioner
         self._identity = identity
         self._clock = clock
-        self._now_ms = clock.now_ms
-        self._routes: dict[str, _Route] = {}
-        self._lanes: dict[TopicPartition, _PartitionLane] = {}
-        self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes, family=family)
-        self._put = self._sender.put
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._turns = itertools.count()
         # The store syncs the logs, so it must stay open for this producer even if nothing else refers to it.
         self._owner = owner
         weakref.finalize(self, self._sender.end)
@@ -254,67 +203,78 @@ class Producer:
     ) -> None:
         self.close()
 
-    def send(
-        self,
-        topic: str,
-        value: Bytes | None,
-        *,
-        key: Bytes | None = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-        partition: int | None = None,
-    ) -> SendFuture:
-        """Buffer a record and return its future. Waits while the buffer is full.
+    def send_many(self, topic: str, records: Iterable[Record], *, partition: int | None = None) -> SendManyFuture:
+        """Buffer records, encoded, and return one future for all of them. Waits while the buffer is full.
 
-        An invalid record or an unknown topic raises here. A later error is in the future. The topic's setting `flush`
-        determines how durable the record is when its future is done.
+        Partitions are chosen as by `send`, and each keeps the order of its records, after those sent before. An invalid
+        record raises here; the records before it are sent, and those after it are not.
         """
-        record = make_record(value, key, headers, self._now_ms() if timestamp_ms is None else timestamp_ms, -1, None)
-        key = record.key
-        size = record_bound(record)
-        route = self._routes.get(topic)
-        if route is None or route.version != self._topics.version:
-            route = self._find_route(topic)
-        if timestamp_ms is not None:
-            rule = route.timestamps
-            if not rule.checked_up_to < timestamp_ms <= rule.accepted_up_to:
-                rule.check(None, timestamp_ms)
-        if key is None and route.needs_key:
-            raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
-        if partition is None:
-            if key is None:
-                lane = route.stick(size)
-                future = self._put(lane, record, size, SendFuture)
-                route.sticky_batch = lane.gathering
-                return future
-            partition = self._partition_of(key, route.count)
-        elif type(partition) is not int:
-            partition = check_offset(partition, name="partition")
-        lane = route.lanes.get(partition) or route.lane_to(partition)
-        return self._put(lane, record, size, SendFuture)
+        from seeklog.clients.bulk import SendManyFuture
 
-    def _find_route(self, name: str) -> _Route:
+        sent = SendManyFuture(self._clock)
+        self._send_each(topic, records, partition, sent)
+        return sent
+
+    def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> SendManyFuture:
+        """Send the rows of an Arrow table, as `send_many` does. Needs the extra `arrow`.
+
+        The columns are `value`, and optionally `key`, `timestamp`, `headers` and `partition`, with the types that
+        `scan_arrow` returns; text may stand for bytes. Other columns are ignored. A row without a partition goes to
+        that of its key. Rows without both stay together in each record batch of the table.
+        """
+        from seeklog.clients.bulk import SendManyFuture, send_table
+
+        sent = SendManyFuture(self._clock)
+        send_table(
+            table,
+            sent,
+            route=self._route_of(topic),
+            sender=self._sender,
+            partitioner=self._partition_of,
+            now_ms=self._now_ms(),
+            turn=next(self._turns),
+        )
+        return sent
+
+    def _find_route(self, name: str) -> Route:
         version = self._topics.version
         topic = self._topics.find(name)
         if name in names.INTERNAL_TOPICS:
             raise UsageError(f"{name} is Kafka's own topic; send to another topic")
         config = self._topics.config_of(topic)
         batch_bytes = min(self._batch_bytes, config.max_message_bytes, config.segment_bytes)
-        lanes: dict[int, _PartitionLane] = {}
+        bulk_bytes = min(max(self._batch_bytes, BULK_BYTES), config.max_message_bytes, config.segment_bytes)
+        lanes: dict[int, Lane] = {}
         for number in topic.partitions:
             partition = TopicPartition(name, number)
             # A producer keeps one lane per partition, so that its batches stay in order.
             lane = self._lanes.get(partition)
             if lane is None:
                 # Two threads may get here at once, and both must use the same lane.
-                new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes, identity=self._identity)
-                lane = self._lanes.setdefault(partition, new)
+                lane = self._lanes.setdefault(partition, self._new_lane(partition, batch_bytes=batch_bytes))
             lane.batch_bytes = batch_bytes
+            lane.bulk_bytes = bulk_bytes
             lanes[number] = lane
         timestamps = TimestampRule(config, self._clock, subject=f"topic {name!r}")
-        route = _Route(topic, lanes, version=version, needs_key=config.compacts, timestamps=timestamps)
+        route = Route(
+            name,
+            lanes,
+            count=topic.partition_count,
+            version=version,
+            needs_key=config.compacts,
+            timestamps=timestamps,
+        )
         self._routes[name] = route
         return route
+
+    def _new_lane(self, partition: TopicPartition, *, batch_bytes: int) -> Lane:
+        """Return the lane to a partition, which is opened for writing when a batch arrives."""
+        destination: Destination
+        if self._identity is None:
+            destination = _PartitionDestination(self._table, partition)
+        else:
+            destination = _NumberedDestination(self._table, partition, self._identity)
+        return Lane(str(partition), destination, batch_bytes=batch_bytes, partition=partition)
 
     def flush(self) -> None:
         """Send what is buffered and wait until it is written.
@@ -322,7 +282,7 @@ class Producer:
         Raises the error of a failed record whose future nobody has checked, so that no failure goes unnoticed.
         """
         self._sender.flush()
-        self._raise_unseen()
+        self.raise_unseen()
 
     def close(self) -> None:
         """Flush, and stop the thread. Closing twice has no effect."""
@@ -331,7 +291,7 @@ class Producer:
         finally:
             if self._identity is not None:
                 self._identity.release()
-        self._raise_unseen()
+        self.raise_unseen()
 
     def written(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return how many records of this producer a partition has. A resumed producer continues after them.
@@ -342,7 +302,8 @@ class Producer:
             raise UsageError("only an idempotent producer counts its records; pass idempotence=True or a name")
         self.flush()
         topic, number = partition
-        with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:
+        self._find_route(topic).lane_to(number)
+        with self._table.writing(TopicPartition(topic, number)) as log:
             known = log.next_sequence(self._identity.producer_id)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
@@ -357,7 +318,8 @@ class Producer:
         """Return the numbers of the present moment alone. Any thread may call this."""
         return self._sender.gauges()
 
-    def _raise_unseen(self) -> None:
+    def raise_unseen(self) -> None:
+        """Raise the error of a failed record whose future nobody has checked, as `flush` does."""
         error = self._sender.unseen_failure()
         if error is not None:
             raise error

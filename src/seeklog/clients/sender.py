@@ -2,8 +2,8 @@
 
 A lane leads to one log and fills at most one batch at a time. A batch leaves when it is full or when its first record
 has lingered. The batches of a lane are appended in the order in which they were begun. One thread serves all lanes of a
-sender. With `flush="batch"`, batches that are ready together share one sync per log. The futures of a batch share one
-`Delivery`.
+sender: batches of a lane that are ready together are appended in one write, and with `flush="batch"` they share one
+sync. The futures of a batch share one `Delivery`. What happens to a record before its batch leaves is in `gathering`.
 
 A sender is open until it has a refusal: it was closed, or its thread ended with an error. Then every batch that is not
 written has failed with that error, so no caller waits for a thread that does not exist.
@@ -16,18 +16,20 @@ import logging
 import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog.arguments import check_whole_number
-from seeklog.clock import Clock, check_timeout_s, check_wait_ms
-from seeklog.errors import InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
+from seeklog.clients.gathering import Delivery, Gatherer, Gathering, Lane
+from seeklog.clock import Clock, check_wait_ms
+from seeklog.errors import DiskFull, InvalidRecord, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
 from seeklog.metrics import Family, ProducerSection
-from seeklog.record.layout import HEADER_SIZE
-from seeklog.record.record import Record
+from seeklog.record.growing import GrowingBatch
 
 logger = logging.getLogger("seeklog")
+
+# Larger writes are not faster, and a failed one fails all of its records.
+MAX_WRITE_BYTES: Final = 1 << 20
 
 _open_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
 
@@ -54,133 +56,17 @@ class Destination(Protocol):
         """Whether the next append opens the log again if it has failed. Otherwise the failure is final."""
         ...
 
-    def append_records(self, records: list[Record]) -> tuple[range, Unsynced | None]:
-        """Append records as one batch without syncing. Return their offsets, and the log if it must be synced."""
+    def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, Unsynced | None]:
+        """Append the first batches in one write without syncing.
+
+        Return the offsets of their records, which tell how many batches were taken, and the log if it must be synced.
+        An error is that of the first batch alone, unless it is a failed write.
+        """
         ...
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Make what was appended to a log below offset `end` durable."""
         ...
-
-
-class Delivery:
-    """The outcome of one batch, shared by its futures."""
-
-    __slots__ = ("_callbacks", "_done", "_lock", "errors", "observed", "offsets")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._done: threading.Event | None = None
-        self._callbacks: list[Callable[[], object]] | None = []
-        self.observed: set[int] = set()
-        """Indexes of the records whose outcome a caller has asked for."""
-        self.offsets: Sequence[int] = ()
-        self.errors: Mapping[int, SeeklogError] = {}
-
-    @property
-    def is_done(self) -> bool:
-        return self._callbacks is None
-
-    def finish(self, offsets: Sequence[int], errors: Mapping[int, SeeklogError]) -> None:
-        """Complete the futures of the batch and run their callbacks in this thread.
-
-        `errors` maps the indexes of failed records to their errors.
-        """
-        with self._lock:
-            self.offsets, self.errors = offsets, errors
-            callbacks, self._callbacks = self._callbacks, None
-            if self._done is not None:
-                self._done.set()
-        for callback in callbacks or ():
-            try:
-                callback()
-            except BaseException:  # even `sys.exit`: it must not end the thread that serves all other records
-                logger.exception("a callback of an append failed")
-
-    def abandon(self, error: SeeklogError, count: int) -> None:
-        """Fail every record in a forked child, without its callbacks. A thread of the parent may hold the lock."""
-        self._lock = threading.Lock()
-        self._callbacks = None
-        self.errors = dict.fromkeys(range(count), error)
-
-    def wait(self, timeout: float | None) -> None:
-        timeout = check_timeout_s("timeout", timeout)
-        with self._lock:
-            if self._callbacks is None:
-                return
-            if self._done is None:
-                self._done = threading.Event()
-        if not self._done.wait(timeout):
-            raise TimeoutError("the record was not written in time; wait again, or pass a longer timeout")
-
-    def when_done(self, callback: Callable[[], object]) -> None:
-        with self._lock:
-            if self._callbacks is not None:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-
-class Future:
-    """The outcome of one record."""
-
-    __slots__ = ("_delivery", "_index", "_lane")
-
-    def __init__(self, lane: Lane, delivery: Delivery, index: int) -> None:
-        self._lane = lane
-        self._delivery = delivery
-        self._index = index
-
-    def done(self) -> bool:
-        """Return whether the record was written or has failed."""
-        return self._delivery.is_done
-
-    def exception(self, timeout: float | None = None) -> SeeklogError | None:
-        """Return the error, or None if the record is written. Waits up to `timeout` seconds, then `TimeoutError`."""
-        self._delivery.observed.add(self._index)
-        self._delivery.wait(timeout)
-        return self._delivery.errors.get(self._index)
-
-    def _offset(self, timeout: float | None) -> int:
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return self._delivery.offsets[self._index]
-
-    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """Call `callback(future)` when it is done: in the sender's thread, or immediately if it is done already."""
-        self._delivery.observed.add(self._index)
-        self._delivery.when_done(lambda: callback(self))
-
-
-AnyFuture = TypeVar("AnyFuture", bound=Future)
-
-
-class Gathering:
-    """A batch that is being filled or is waiting to be appended."""
-
-    __slots__ = ("deadline", "delivery", "lane", "records", "size")
-
-    def __init__(self, lane: Lane, deadline: float) -> None:
-        self.lane = lane
-        self.records: list[Record] = []
-        self.size = HEADER_SIZE
-        self.deadline = deadline
-        self.delivery = Delivery()
-
-
-class Lane:
-    """The queue of batches for one log."""
-
-    __slots__ = ("batch_bytes", "destination", "failure", "gathering", "name")
-
-    def __init__(self, name: str, destination: Destination, *, batch_bytes: int) -> None:
-        self.name = name
-        self.destination = destination
-        self.batch_bytes = batch_bytes
-        self.gathering: Gathering | None = None
-        self.failure: SeeklogError | None = None
-        """The error that stopped the log permanently. The lane accepts no more records."""
 
 
 class _Part(NamedTuple):
@@ -191,64 +77,33 @@ class _Part(NamedTuple):
     error: SeeklogError | None = None
 
 
-class Sender:
+def _failed(count: int, error: SeeklogError) -> _Part:
+    return _Part([-1] * count, error=error)
+
+
+class Sender(Gatherer):
     """Gathers records into batches and appends them. Any thread may call any method."""
 
     def __init__(self, clock: Clock, *, linger_ms: float, buffer_bytes: int, family: Family[ProducerSection]) -> None:
+        super().__init__(clock.monotonic, linger_s=linger_ms / 1000, buffer_bytes=buffer_bytes)
         self._clock = clock
         self._family = family
         self.metrics = family.new()
         """Changed by the thread and, for waiting callers, under the lock."""
-        self._linger = linger_ms / 1000
-        self._buffer_bytes = buffer_bytes
-        self._buffered = 0
-        # Reentrant: the garbage collector may call `end` for a dropped owner while this thread holds the lock.
-        self._lock = threading.RLock()
-        self._ready = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
-        # Ordered by the time they were begun, and so by deadline. Some are full and in `_full` as well.
-        self._begun: deque[Gathering] = deque()
-        self._full: deque[Gathering] = deque()
-        self._outstanding: set[Gathering] = set()
         self._failed: list[Delivery] = []
         self._flush_requests = 0
-        self._refusal: SeeklogError | None = None
-        """What `put` raises; None while the sender is open."""
+        self._at_progress: list[Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, name="seeklog-sender", daemon=True)
         self._thread.start()
         _open_senders.add(self)
 
-    def put(self, lane: Lane, record: Record, size: int, future: type[AnyFuture]) -> AnyFuture:
-        """Add a record of at most `size` bytes to a batch. Waits while the buffer is full."""
-        with self._lock:
-            if self._buffered + size > self._buffer_bytes and self._buffered:
-                self._wait_for_room(lane, size)
-            if lane.failure is not None:
-                raise lane.failure
-            if self._refusal is not None:
-                raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
-            gathering = lane.gathering
-            if gathering is not None and gathering.size + size > lane.batch_bytes:
-                self._full.append(gathering)
-                gathering = None
-                self._ready.notify()
-            if gathering is None:
-                gathering = lane.gathering = Gathering(lane, self._clock.monotonic() + self._linger)
-                self._begun.append(gathering)
-                self._outstanding.add(gathering)
-                self._ready.notify()
-            records = gathering.records
-            records.append(record)
-            gathering.size += size
-            self._buffered += size
-            return future(lane, gathering.delivery, len(records) - 1)
-
-    def _wait_for_room(self, lane: Lane, size: int) -> None:
+    def _wait_for_room(self, lane: Lane, size: int, limit: int) -> None:
         if threading.current_thread() is self._thread:
             return  # a callback that sends runs in this thread, and no other thread would make room
         began = self._clock.monotonic()
-        while self._buffered + size > self._buffer_bytes and self._buffered:
+        while self.buffered + size > limit and self.buffered:
             if lane.failure is not None or self._refusal is not None:
                 return
             self._room.wait()
@@ -258,15 +113,34 @@ class Sender:
         """Send what has gathered and wait until all of it is written or has failed."""
         if threading.current_thread() is self._thread:
             raise UsageError("a callback cannot flush: it runs in the thread that does the flush")
+        awaited = self.begin_flush()
         with self._lock:
-            awaited = set(self._outstanding)
-            self._flush_requests += 1
-            self._ready.notify()
             try:
-                while not awaited.isdisjoint(self._outstanding):
+                while not self.is_flushed(awaited):
                     self._progress.wait()
             finally:
-                self._flush_requests -= 1
+                self.end_flush()
+
+    def begin_flush(self) -> Collection[Gathering]:
+        """Send what has gathered without waiting for more. Return it. The caller calls `end_flush`."""
+        with self._lock:
+            self._flush_requests += 1
+            self._ready.notify()
+            return set(self._outstanding)
+
+    def is_flushed(self, awaited: Collection[Gathering]) -> bool:
+        """Return whether all of these batches are written or have failed."""
+        with self._lock:
+            return self._outstanding.isdisjoint(awaited)
+
+    def end_flush(self) -> None:
+        with self._lock:
+            self._flush_requests -= 1
+
+    def at_progress(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once, in the sender's thread, when the next batches are written or have failed."""
+        with self._lock:
+            self._at_progress.append(callback)
 
     def unseen_failure(self) -> SeeklogError | None:
         """Return one error of a record whose future nobody checked, or None. Forgets all errors so far."""
@@ -303,7 +177,7 @@ class Sender:
         self._ready = self._room = self._progress = threading.Condition(self._lock)
         self._refusal = LogClosed("the writer belongs to the process that this one was forked from")
         for batch in self._outstanding:
-            batch.delivery.abandon(self._refusal, len(batch.records))
+            batch.delivery.abandon(self._refusal, batch.batch.count)
         self._outstanding = set()
 
     def _run(self) -> None:
@@ -329,16 +203,19 @@ class Sender:
         section = ProducerSection()
         if self._refusal is None:
             section.producers = 1
-            section.buffered_bytes, section.buffer_bytes = self._buffered, self._buffer_bytes
+            section.buffered_bytes, section.buffer_bytes = self.buffered, self.buffer_bytes
         return section
 
-    def _finish(self, batches: Iterable[Gathering]) -> None:
+    def _finish(self, batches: Collection[Gathering]) -> None:
         """Make the room of batches free, and wake the callers that wait for it or for their end."""
         with self._lock:
             self._outstanding.difference_update(batches)
-            self._buffered -= sum(batch.size - HEADER_SIZE for batch in batches)
+            self.release(batches)
             self._room.notify_all()
             self._progress.notify_all()
+            callbacks, self._at_progress = self._at_progress, []
+        for callback in callbacks:
+            callback()
 
     def _end_with(self, error: BaseException, sending: Sequence[Gathering]) -> None:
         """Fail every record that is left, because nothing sends it any more, and accept no others."""
@@ -356,7 +233,7 @@ class Sender:
             for batch in left:
                 if not batch.delivery.is_done:
                     failure = in_doubt if batch in sending else refusal
-                    self._complete(batch, [_Part([-1] * len(batch.records), error=failure)])
+                    self._complete(batch, [_failed(batch.batch.count, failure)])
         finally:
             self._finish(left)
 
@@ -391,7 +268,14 @@ class Sender:
         began = self._clock.monotonic()
         for batch in batches:
             self.metrics.queue_seconds.observe(began - batch.deadline + self._linger)
-        sent = [(batch, self._append(batch.lane, batch.records)) for batch in batches]
+        by_lane: dict[Lane, list[Gathering]] = {}
+        for batch in batches:
+            by_lane.setdefault(batch.lane, []).append(batch)
+        sent = [
+            (batch, parts)
+            for lane, gathered in by_lane.items()
+            for batch, parts in zip(gathered, self._append_all(lane, gathered), strict=True)
+        ]
         unsynced: dict[Unsynced, tuple[Lane, int]] = {}
         for batch, parts in sent:
             for part in parts:
@@ -422,7 +306,7 @@ class Sender:
             first += len(part.offsets)
         self.metrics.batches += 1
         self.metrics.record_errors += len(errors)
-        self.metrics.records_sent += len(batch.records) - len(errors)
+        self.metrics.records_sent += batch.batch.count - len(errors)
         if errors:
             if not self._failed:
                 # Log the first failure until a caller asks: the caller may never check the futures.
@@ -431,23 +315,56 @@ class Sender:
                 self._failed.append(batch.delivery)
         batch.delivery.finish(offsets, errors)
 
-    def _append(self, lane: Lane, records: list[Record]) -> list[_Part]:
-        """Append a batch. One that turns out too large is split, so that a record that is too large fails alone.
+    def _append_all(self, lane: Lane, gathered: Sequence[Gathering]) -> Iterator[list[_Part]]:
+        """Append the batches of a lane, several in one write. Return the parts of each."""
+        at = 0
+        while at < len(gathered):
+            size = 0
+            group: list[GrowingBatch] = []
+            for gathering in gathered[at:]:
+                size += gathering.batch.size
+                if group and size > MAX_WRITE_BYTES:
+                    break
+                group.append(gathering.batch)
+            yield from self._append(lane, group)
+            at += len(group)
+
+    def _append(self, lane: Lane, batches: Sequence[GrowingBatch]) -> Iterator[list[_Part]]:
+        """Append batches. One that turns out too large is split, so that a record that is too large fails alone.
 
         So is one with an invalid record.
         """
-        try:
-            if lane.failure is not None:
-                raise lane.failure
-            return [_Part(*lane.destination.append_records(records))]
-        except (RecordTooLarge, InvalidRecord) as error:
-            if len(records) > 1:
-                half = len(records) // 2
-                return self._append(lane, records[:half]) + self._append(lane, records[half:])
-            failure: SeeklogError = error
-        except Exception as error:
-            failure = self._failure(lane, error)
-        return [_Part([-1] * len(records), error=failure)]
+        at, together = 0, len(batches)
+        while at < len(batches):
+            group = batches[at : at + together]
+            try:
+                if lane.failure is not None:
+                    raise lane.failure
+                offsets, unsynced = lane.destination.append(group)
+                taken = 0
+                while taken < len(offsets):
+                    count = batches[at].count
+                    yield [_Part(offsets[taken : taken + count], unsynced)]
+                    taken += count
+                    at += 1
+                continue
+            except (RecordTooLarge, InvalidRecord) as error:
+                # It is the error of the first batch; nothing was written.
+                group = group[:1]
+                if group[0].count > 1:
+                    yield [part for parts in self._append(lane, group[0].split()) for part in parts]
+                    at += 1
+                    continue
+                failure: SeeklogError = error
+            except DiskFull as error:
+                if len(group) > 1:
+                    together = 1  # the first ones may find room
+                    continue
+                failure = self._failure(lane, error)
+            except Exception as error:
+                failure = self._failure(lane, error)
+            yield from ([_failed(batch.count, failure)] for batch in group)
+            at += len(group)
 
     def _failure(self, lane: Lane, error: Exception) -> SeeklogError:
         """Return the error for records that were not written. If it is final for the lane, the lane keeps it.

@@ -46,9 +46,9 @@ class SerializingProducer:
         Raises `SerializationError` if a serializer fails; then nothing is sent. None is sent as None.
         """
         if key is not None and self._key is not None:
-            key = _serialized(self._key, key, topic, "key")
+            key = serialized(self._key, key, topic, "key")
         if value is not None and self._value is not None:
-            value = _serialized(self._value, value, topic, "value")
+            value = serialized(self._value, value, topic, "value")
         return self.producer.send(
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
         )
@@ -70,7 +70,8 @@ class SerializingProducer:
         return self.producer.metrics()
 
 
-def _serialized(dump: Encode, given: Any, topic: str, field: Field) -> bytes:
+def serialized(dump: Encode, given: Any, topic: str, field: Field) -> bytes:
+    """Return what a serializer makes of a field, or raise `SerializationError`."""
     try:
         data = dump(given)
         if isinstance(data, str):

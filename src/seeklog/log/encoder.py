@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, LogConfig, canonical_setting
-from seeklog.errors import InvalidRecord, RecordTooLarge, UsageError
+from seeklog.errors import InvalidRecord, RecordTooLarge, SeeklogError, UsageError
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.timestamps import TimestampRule
 from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_IDS
-from seeklog.record.layout import LOG_APPEND_TIME
+from seeklog.record.growing import GrowingBatch, finish_batches
+from seeklog.record.layout import HEADER_SIZE, LOG_APPEND_TIME
 from seeklog.record.record import Record
 
 _NO_PRODUCER = (-1, -1, -1)
@@ -70,9 +71,46 @@ class Encoder:
             records, now_ms, base_offset, leader_epoch, self.attributes, fields, self.timestamps
         )
 
+    def finish(
+        self,
+        batches: Sequence[GrowingBatch],
+        *,
+        now_ms: int,
+        base_offset: int,
+        leader_epoch: int,
+        producer: ProducerSequence | None,
+    ) -> tuple[bytes, int, int]:
+        """Return (batches as bytes, the end of the first, the size of the largest), with consecutive offsets."""
+        fields = _NO_PRODUCER if producer is None else producer.fields
+        return finish_batches(list(batches), now_ms, base_offset, leader_epoch, self.attributes, fields)
+
+    def accepted(self, batches: Sequence[GrowingBatch]) -> Sequence[GrowingBatch]:
+        """Return the batches before the first that the log refuses. Raises if that is the first one."""
+        self._check_encoded(batches[0])
+        for index in range(1, len(batches)):
+            try:
+                self._check_encoded(batches[index])
+            except SeeklogError:
+                return batches[:index]
+        return batches
+
+    def _check_encoded(self, batch: GrowingBatch) -> None:
+        if self.needs_keys and batch.has_null_key:
+            raise self.missing_key()
+        if not self.attributes & LOG_APPEND_TIME:
+            checked_up_to, accepted_up_to, check = self.timestamps
+            if batch.min_timestamp <= checked_up_to or batch.max_timestamp > accepted_up_to:
+                for index, record in enumerate(batch.records()):
+                    check(index, record.timestamp_ms)
+        if self.codec:
+            self._check_readable(batch.size - HEADER_SIZE)
+
     def check_readable(self, records: list[Record]) -> None:
         """Raise `RecordTooLarge` for a batch that is small enough compressed, but too large for any reader."""
-        size, limit = sum(map(encode.record_bound, records)), self._config.max_decompressed_bytes
+        self._check_readable(sum(map(encode.record_bound, records)))
+
+    def _check_readable(self, size: int) -> None:
+        limit = self._config.max_decompressed_bytes
         if size > limit:
             raise RecordTooLarge(
                 f"the batch for {self._directory} has {size:,} bytes before compression, and readers take at most "

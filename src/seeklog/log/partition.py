@@ -44,6 +44,7 @@ from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
 from seeklog.record import Bytes, Headers, batch_header, encode
 from seeklog.record.encode import encode_one
+from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 
 logger = logging.getLogger("seeklog")
@@ -478,6 +479,46 @@ class Partition:
             self.commit.wait_for(offsets.stop)
         return offsets
 
+    def append_encoded(
+        self, batches: Sequence[GrowingBatch], *, wait: bool = True, producer: ProducerSequence | None = None
+    ) -> range:
+        """Append as many of the batches as one write may take, from the first; return the offsets of their records.
+
+        An error is that of the first batch alone, unless the write itself failed. `wait` and `producer` are as in
+        `append_records`; if the batches repeat batches of the producer, all or none of them must do so.
+        """
+        encoder = self.encoder
+        batches, raw = encoder.accepted(batches), b""
+        if encoder.codec:
+            # Compression is slow, so it runs outside the lock; the offsets are stamped inside.
+            raw, first_end, largest = encoder.finish(
+                batches, now_ms=self._now_ms(), base_offset=0, leader_epoch=self.leader_epoch, producer=producer
+            )
+        with self.lock:
+            if self.gate.refusal is not None:
+                self.gate.check()
+            now_ms = self._now_ms()
+            if now_ms != self._checked_at_ms:
+                self._check_held_at(now_ms)
+            first, epoch = self.log_end_offset, self.leader_epoch
+            if raw:
+                raw = encode.stamp(raw, first, epoch)
+            else:
+                raw, first_end, largest = encoder.finish(
+                    batches, now_ms=now_ms, base_offset=first, leader_epoch=epoch, producer=producer
+                )
+            if len(batches) > 1 and not self._fits(raw, largest=largest):
+                batches, raw = batches[:1], raw[:first_end]
+            max_bytes = len(raw) if len(batches) > 1 else None
+            offsets = range(first, first + sum(batch.count for batch in batches))
+            if producer is None:
+                self._write(raw, offsets.stop, max_bytes=max_bytes)
+            else:
+                offsets = self._write_once(raw, offsets, max_bytes=max_bytes)
+        if wait and self._syncs_each:
+            self.commit.wait_for(offsets.stop)
+        return offsets
+
     def append_batches(self, raw: bytes, *, wait: bool = True) -> range:
         """Append whole v2 batches unchanged except for base offset and leader epoch; return their offsets.
 
@@ -513,6 +554,14 @@ class Partition:
                 return self._write_once(batches, offsets, max_bytes=max_bytes, refuses=once)
             self._write(batches, offsets.stop, max_bytes=max_bytes)
         return offsets
+
+    def _fits(self, batches: bytes, *, largest: int) -> bool:
+        """Return whether several batches may be written at once to the active segment. Holds the lock."""
+        return (
+            largest <= self.encoder.max_batch_bytes
+            and len(batches) <= self.config.segment_bytes
+            and not self.unsealed.active.state.must_roll_before(batches)
+        )
 
     def _write_once(
         self, batches: bytes, offsets: range, *, max_bytes: int | None = None, refuses: bool = True

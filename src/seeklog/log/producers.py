@@ -53,6 +53,10 @@ class ProducerSequence:
         """Return the sequence that follows `record_count` records; 0 follows the largest sequence."""
         return replace(self, sequence=(self.sequence + record_count) % _SEQUENCES)
 
+    def until(self, later: ProducerSequence) -> int:
+        """Return how many records lead from this sequence to a later one."""
+        return (later.sequence - self.sequence) % _SEQUENCES
+
     @property
     def fields(self) -> tuple[int, int, int]:
         return self.producer_id, self.epoch, self.sequence

@@ -23,6 +23,7 @@ from seeklog.log.producers import ProducerSequence
 from seeklog.log.reader import LogReader
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.record import Bytes, Headers
+from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 
 
@@ -144,6 +145,17 @@ class Log(LogReader):
         return self._partition.append_records(
             records if isinstance(records, list) else list(records), wait=wait, producer=producer
         )
+
+    def append_encoded(
+        self, batches: Sequence[GrowingBatch], *, wait: bool = True, producer: ProducerSequence | None = None
+    ) -> range:
+        """Append as many encoded batches as one write may take, at least the first. Return their records' offsets.
+
+        An error is that of the first batch alone, unless the write failed. Arguments are those of `append_many`.
+        """
+        if wait is not True:
+            check_flags(wait=wait)
+        return self._partition.append_encoded(batches, wait=wait, producer=producer)
 
     def next_sequence(self, producer_id: int) -> ProducerSequence | None:
         """Return the epoch and sequence of a producer's next batch; None if the log does not know the producer.

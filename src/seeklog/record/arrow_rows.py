@@ -2,9 +2,9 @@
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar, uint
-from cython.cimports.seeklog.record.encode import finish_batch
+from cython.cimports.seeklog.record.growing import GrowingBatch
 from cython.cimports.seeklog.record.key_hash import murmur2_at
-from cython.cimports.seeklog.record.layout import HEADER_SIZE, INT32_MAX, NO_TIMESTAMP
+from cython.cimports.seeklog.record.layout import HEADER_SIZE, INT32_MAX
 from cython.cimports.seeklog.record.primitives import (
     bit_at,
     buffer_pointer,
@@ -12,12 +12,8 @@ from cython.cimports.seeklog.record.primitives import (
     get_i32,
     get_i64,
     new_buffer,
-    new_bytes,
-    new_pointer,
-    pointer,
     put_i32,
     put_i64,
-    resize,
     store_varint,
     varint_size,
     view_of,
@@ -26,7 +22,6 @@ from cython.cimports.seeklog.record.primitives import (
 )
 
 from seeklog.errors import InvalidRecord, RecordTooLarge, counted
-from seeklog.record.codec import compress
 
 
 @cython.cfunc
@@ -308,117 +303,131 @@ class ArrowRows:
         batch_bytes: longlong,
         limit: longlong,
     ):
-        """Encode rows as one batch: as many as fit in `batch_bytes` before compression, or one larger row.
+        """Encode rows as one finished batch. Arguments and results are those of `gather`."""
+        batch, place = self.gather(selection, start, stop, now_ms, batch_bytes, limit)
+        return batch.finish(now_ms, 0, 0, codec, (-1, -1, -1)), place
+
+    def gather(
+        self,
+        selection: ArrowInts | None,
+        start: Py_ssize_t,
+        stop: Py_ssize_t,
+        now_ms: longlong,
+        batch_bytes: longlong,
+        limit: longlong,
+    ):
+        """Encode rows into one batch: as many as fit in `batch_bytes` before compression, or one larger row.
 
         Takes the rows that `selection` lists in [start, stop), or these row numbers themselves if it is None. A null
         timestamp becomes `now_ms`. A record may take `limit` bytes. Returns (batch, index of the first row not taken).
         """
-        key: ArrowBytes = self._key
-        value: ArrowBytes = self._value
-        timestamps: ArrowInts = self._timestamp
-        headers: ArrowHeaders = self._headers
-        has_key: bint = key is not None
-        has_value: bint = value is not None
-        has_timestamp: bint = timestamps is not None
-        has_headers: bint = headers is not None
-        keys: p_uchar = key._data if has_key else pointer(b"")
-        values: p_uchar = value._data if has_value else pointer(b"")
+        place: Py_ssize_t = start
+        batch_bytes = min(batch_bytes, limit + HEADER_SIZE)
+        if start < 0 or start >= stop or stop > (self.rows if selection is None else selection.rows):
+            raise InvalidRecord(f"no rows from {start} to {stop}")
+        batch: GrowingBatch = GrowingBatch()
+        # Room is cheap: the allocator returns the same memory to the next batch.
+        batch.grow(min(max(batch_bytes, 0), 1 << 16))
+        while place < stop:
+            row: longlong = place if selection is None else selection.number(place)
+            if row < 0 or row >= self.rows:
+                raise InvalidRecord(f"row {row} is selected; there are {self.rows:,}")
+            if not self._add(batch, row, now_ms, batch_bytes, limit):
+                break
+            place += 1
+        return batch, place
+
+    def scatter(self, partitions: ArrowInts, start: Py_ssize_t, now_ms: longlong, batches: list, batch_bytes: longlong):
+        """Encode rows from `start` on, each into the batch of its partition, until a batch of `batch_bytes` is full.
+
+        Returns (row that was not taken, partition of the full batch), or (number of rows, -1) at the end.
+        """
+        row: Py_ssize_t
+        partition: longlong
+        if start < 0 or partitions.rows != self.rows:
+            raise InvalidRecord(
+                f"{counted(self.rows, 'row')} from {start}, and {counted(partitions.rows, 'partition')}"
+            )
+        for row in range(start, self.rows):
+            partition = partitions.number(row)
+            if partitions.is_null(row) or partition < 0 or partition >= len(batches):
+                raise not_a_partition(partitions, row, len(batches))
+            if not self._add(batches[partition], row, now_ms, batch_bytes, INT32_MAX):
+                return row, partition
+        return self.rows, -1
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _add(
+        self, batch: GrowingBatch, row: Py_ssize_t, now_ms: longlong, batch_bytes: longlong, limit: longlong
+    ) -> cython.int:
+        """Add a row to a batch, and return 1; or 0 if that would take more than `batch_bytes`. An empty batch has room.
+
+        Raises if the record is invalid or takes more than `limit` bytes.
+        """
         key_at: longlong = 0
         key_size: longlong = -1
         value_at: longlong = 0
         value_size: longlong = -1
         header_size: longlong = 1
         timestamp: longlong = now_ms
-        base_timestamp: longlong = now_ms
-        max_timestamp: longlong = NO_TIMESTAMP
-        place: Py_ssize_t = start
-        count: longlong = 0
-        used: Py_ssize_t = HEADER_SIZE
-        batch_bytes = min(batch_bytes, limit + HEADER_SIZE)
-        # The scratch buffer is cheap: the allocator returns the same memory to the next call.
-        room: Py_ssize_t = HEADER_SIZE + min(max(batch_bytes, 0), 1 << 16)
-        scratch: bytearray = new_buffer(room)
-        p: p_uchar = buffer_pointer(scratch)
-        if start < 0 or start >= stop or stop > (self.rows if selection is None else selection.rows):
-            raise InvalidRecord(f"no rows from {start} to {stop}")
-        while place < stop:
-            row: longlong = place if selection is None else selection.number(place)
-            if row < 0 or row >= self.rows:
-                raise InvalidRecord(f"row {row} is selected; there are {self.rows:,}")
-            if has_key:
-                key_at, key_size = key.find(row)
-                if key_size == -2:
-                    raise outside("key", row)
-            if has_value:
-                value_at, value_size = value.find(row)
-                if value_size == -2:
-                    raise outside("value", row)
-            if has_headers:
-                header_size = headers.measure(row)
-            if has_timestamp:
-                if timestamps.is_null(row):
-                    timestamp = now_ms
-                else:
-                    timestamp = timestamps.number(row)
-                    if self._micros:
-                        timestamp = floor_thousandth(timestamp)
-                    if timestamp < -1:
-                        raise InvalidRecord(
-                            f"row {row}: its timestamp, {timestamp} ms, is before 1970; a record's timestamp cannot be"
-                        )
-            if count == 0:
-                base_timestamp = timestamp
-            delta: longlong = wrapped(timestamp - base_timestamp)
-            body: longlong = (
-                1
-                + varint_size(delta)
-                + varint_size(count)
-                + (1 if key_size < 0 else varint_size(key_size) + key_size)
-                + (1 if value_size < 0 else varint_size(value_size) + value_size)
-                + header_size
-            )
-            size: longlong = varint_size(body) + body
-            if size > batch_bytes - used:
-                if count:
-                    break
-                if size > INT32_MAX - HEADER_SIZE:
-                    raise RecordTooLarge(f"row {row}: its record has {size:,} bytes; the format holds at most 2 GiB")
-                if size > limit:
-                    raise RecordTooLarge(
-                        f"row {row}: its record has {size:,} bytes, and no reader takes more than "
-                        f"max.decompressed.bytes, {limit:,}; split the row, or raise that setting of the topic"
-                    )
-            if size > room - used:
-                room = max(2 * room, used + size)
-                resize(scratch, room)
-                p = buffer_pointer(scratch)
-            if timestamp > max_timestamp:
-                max_timestamp = timestamp
-            used = store_varint(p, used, body)
-            p[used] = 0
-            used = store_varint(p, used + 1, delta)
-            used = store_varint(p, used, count)
-            used = store_bytes(p, used, keys, key_at, key_size)
-            used = store_bytes(p, used, values, value_at, value_size)
-            if has_headers:
-                used = headers.store(p, used, row)
-            else:
-                p[used] = 0
-                used += 1
-            count += 1
-            place += 1
-        if codec:
-            with memoryview(scratch) as whole, whole[HEADER_SIZE:used] as records:
-                packed: bytes = compress(codec, records)
-            batch = new_bytes(HEADER_SIZE + len(packed))
-            copy(new_pointer(batch), HEADER_SIZE, pointer(packed), 0, len(packed))
-        else:
-            batch = new_bytes(used)
-            copy(new_pointer(batch), HEADER_SIZE, p, HEADER_SIZE, used - HEADER_SIZE)
-        return (
-            finish_batch(batch, 0, 0, codec, count - 1, base_timestamp, max_timestamp, -1, -1, -1, count),
-            place,
+        count: longlong = batch.count
+        used: Py_ssize_t = batch.size
+        if self._key is not None:
+            key_at, key_size = self._key.find(row)
+            if key_size == -2:
+                raise outside("key", row)
+        if self._value is not None:
+            value_at, value_size = self._value.find(row)
+            if value_size == -2:
+                raise outside("value", row)
+        if self._headers is not None:
+            header_size = self._headers.measure(row)
+        if self._timestamp is not None and not self._timestamp.is_null(row):
+            timestamp = self._timestamp.number(row)
+            if self._micros:
+                timestamp = floor_thousandth(timestamp)
+            if timestamp < -1:
+                raise InvalidRecord(
+                    f"row {row}: its timestamp, {timestamp} ms, is before 1970; a record's timestamp cannot be"
+                )
+        delta: longlong = wrapped(timestamp - batch.base_timestamp) if count else 0
+        body: longlong = (
+            1
+            + varint_size(delta)
+            + varint_size(count)
+            + (1 if key_size < 0 else varint_size(key_size) + key_size)
+            + (1 if value_size < 0 else varint_size(value_size) + value_size)
+            + header_size
         )
+        size: longlong = varint_size(body) + body
+        if size > batch_bytes - used:
+            if count:
+                return 0
+            if size > INT32_MAX - HEADER_SIZE:
+                raise RecordTooLarge(f"row {row}: its record has {size:,} bytes; the format holds at most 2 GiB")
+            if size > limit:
+                raise RecordTooLarge(
+                    f"row {row}: its record has {size:,} bytes, and no reader takes more than "
+                    f"max.decompressed.bytes, {limit:,}; split the row, or raise that setting of the topic"
+                )
+        if size > batch.room - used:
+            batch.grow(size)
+        p: p_uchar = buffer_pointer(batch.buffer)
+        used = store_varint(p, used, body)
+        p[used] = 0
+        used = store_varint(p, used + 1, delta)
+        used = store_varint(p, used, count)
+        used = store_bytes(p, used, self._key._data if key_size > 0 else p, key_at, key_size)
+        used = store_bytes(p, used, self._value._data if value_size > 0 else p, value_at, value_size)
+        if self._headers is not None:
+            used = self._headers.store(p, used, row)
+        else:
+            p[used] = 0
+            used += 1
+        batch.size = used
+        batch.note(timestamp, key_size < 0)
+        return 1
 
 
 def partitions_of(keys: ArrowBytes, count: longlong):
@@ -443,6 +452,12 @@ def partitions_of(keys: ArrowBytes, count: longlong):
     return out
 
 
+@cython.cfunc
+def not_a_partition(partitions: ArrowInts, row: Py_ssize_t, count: Py_ssize_t):
+    what = "null" if partitions.is_null(row) else str(partitions.number(row))
+    return InvalidRecord(f"row {row}: its partition is {what}; the topic has partitions 0 to {count - 1}")
+
+
 def group_rows(partitions: ArrowInts, count: Py_ssize_t):
     """Return (row numbers, starts): the int32 rows of each of `count` partitions in turn, ascending.
 
@@ -461,8 +476,7 @@ def group_rows(partitions: ArrowInts, count: Py_ssize_t):
     for row in range(rows):
         partition = partitions.number(row)
         if partitions.is_null(row) or partition < 0 or partition >= count:
-            what = "null" if partitions.is_null(row) else str(partition)
-            raise InvalidRecord(f"row {row}: its partition is {what}; the topic has partitions 0 to {count - 1}")
+            raise not_a_partition(partitions, row, count)
         put_i64(e, partition + 1, get_i64(e, partition + 1) + 1)
     for partition in range(count):
         put_i64(e, partition + 1, get_i64(e, partition) + get_i64(e, partition + 1))

@@ -1,6 +1,8 @@
 from mmap import mmap
 from typing import Final, final
 
+from seeklog.record.growing import GrowingBatch
+
 _Buffer = bytes | bytearray | memoryview | mmap
 
 class ArrowColumn:
@@ -63,6 +65,18 @@ class ArrowRows:
         batch_bytes: int,
         limit: int,
     ) -> tuple[bytes, int]: ...
+    def gather(
+        self,
+        selection: ArrowInts | None,
+        start: int,
+        stop: int,
+        now_ms: int,
+        batch_bytes: int,
+        limit: int,
+    ) -> tuple[GrowingBatch, int]: ...
+    def scatter(
+        self, partitions: ArrowInts, start: int, now_ms: int, batches: list[GrowingBatch], batch_bytes: int
+    ) -> tuple[int, int]: ...
 
 def partitions_of(keys: ArrowBytes, count: int) -> bytearray: ...
 def group_rows(partitions: ArrowInts, count: int) -> tuple[bytearray, list[int]]: ...

@@ -35,7 +35,6 @@ NO_CHECK = (-(2**63) + 1, 2**63 - 1, None)
 
 
 @cython.cfunc
-@cython.inline
 def field_size(what: str, field: object) -> Py_ssize_t:
     """Return the encoded size of a key or value including its length, or raise for a wrong type."""
     size: Py_ssize_t
@@ -43,7 +42,7 @@ def field_size(what: str, field: object) -> Py_ssize_t:
         return 1
     if not isinstance(field, bytes):
         raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; pass {bytes_of(field)}")
-    size = len(field)
+    size = len(cython.cast(bytes, field))
     return varint_size(size) + size
 
 
@@ -103,7 +102,6 @@ def store_field(p: p_uchar, at: Py_ssize_t, field: object) -> Py_ssize_t:
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def store_record(
     p: p_uchar,
@@ -129,7 +127,6 @@ def store_record(
 
 
 @cython.cfunc
-@cython.inline
 def body_size_of(
     timestamp_delta: longlong,
     offset_delta: longlong,
@@ -172,22 +169,57 @@ def finish_batch(
     record_count,
 ):
     """Write the header before the records in `batch`, which came from `new_bytes`, and return the batch."""
-    p: p_uchar = new_pointer(batch)
-    size: Py_ssize_t = len(batch)
-    store_i64(p, layout.BASE_OFFSET, base_offset)
-    store_i32(p, layout.BATCH_LENGTH, size - layout.PREFIX_SIZE)
-    store_i32(p, layout.LEADER_EPOCH, leader_epoch)
-    p[layout.MAGIC] = layout.MAGIC_V2
-    store_i16(p, layout.ATTRIBUTES, attributes)
-    store_i32(p, layout.LAST_OFFSET_DELTA, last_delta)
-    store_i64(p, layout.BASE_TIMESTAMP, base_timestamp)
-    store_i64(p, layout.MAX_TIMESTAMP, max_timestamp)
-    store_i64(p, layout.PRODUCER_ID, producer_id)
-    store_i16(p, layout.PRODUCER_EPOCH, producer_epoch)
-    store_i32(p, layout.BASE_SEQUENCE, base_sequence)
-    store_i32(p, layout.RECORD_COUNT, record_count)
-    store_i32(p, layout.CRC, crc_of(batch, p, layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
+    write_header(
+        batch,
+        0,
+        len(batch),
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
     return finished(batch)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def write_header(
+    data: object,
+    at: Py_ssize_t,
+    size: Py_ssize_t,
+    base_offset: longlong,
+    leader_epoch: longlong,
+    attributes: longlong,
+    last_delta: longlong,
+    base_timestamp: longlong,
+    max_timestamp: longlong,
+    producer_id: longlong,
+    producer_epoch: longlong,
+    base_sequence: longlong,
+    record_count: longlong,
+) -> cython.int:
+    """Write the header of the batch of `size` bytes at `at`, whose records are there, into an object of `new_bytes`."""
+    p: p_uchar = new_pointer(data)
+    store_i64(p, at + layout.BASE_OFFSET, base_offset)
+    store_i32(p, at + layout.BATCH_LENGTH, size - layout.PREFIX_SIZE)
+    store_i32(p, at + layout.LEADER_EPOCH, leader_epoch)
+    p[at + layout.MAGIC] = layout.MAGIC_V2
+    store_i16(p, at + layout.ATTRIBUTES, attributes)
+    store_i32(p, at + layout.LAST_OFFSET_DELTA, last_delta)
+    store_i64(p, at + layout.BASE_TIMESTAMP, base_timestamp)
+    store_i64(p, at + layout.MAX_TIMESTAMP, max_timestamp)
+    store_i64(p, at + layout.PRODUCER_ID, producer_id)
+    store_i16(p, at + layout.PRODUCER_EPOCH, producer_epoch)
+    store_i32(p, at + layout.BASE_SEQUENCE, base_sequence)
+    store_i32(p, at + layout.RECORD_COUNT, record_count)
+    store_i32(p, at + layout.CRC, crc_of(data, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
+    return 0
 
 
 def encode_one(

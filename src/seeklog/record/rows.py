@@ -10,15 +10,16 @@ against its buffers, so an invalid array raises an error and never crashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seeklog.errors import FormatError, InvalidRecord, RecordTooLarge, UsageError
+from seeklog.errors import FormatError, InvalidRecord, RecordTooLarge, SeeklogError, UsageError
 from seeklog.record import arrow_rows, layout
 from seeklog.record.arrow import import_pyarrow
 from seeklog.record.arrow_rows import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows
 from seeklog.record.batch import DECOMPRESSED_LIMIT
 from seeklog.record.codec import CODEC_NAMES, NONE
+from seeklog.record.growing import GrowingBatch
 
 if TYPE_CHECKING:
     import pyarrow
@@ -107,6 +108,60 @@ def _batches(
             batch, stop = encode(at, at + (stop - at) // 2)
         yield batch, stop - at
         at = stop
+
+
+def scatter_rows(
+    columns: ArrowRows, partitions: pyarrow.Array, *, count: int, now_ms: int, batch_bytes: int
+) -> Iterator[tuple[int, GrowingBatch]]:
+    """Yield (partition, rows as a batch that is not finished), a batch when it is full, and the last ones at the end.
+
+    `partitions` has the partition of each row, of `count`. Each partition keeps the order of its rows. After an error
+    the batches of the rows before it are yielded, and then it is raised.
+    """
+    numbers = _numbers(import_pyarrow(), partitions, "partition", nulls=True)
+    batches = [GrowingBatch() for _ in range(count)]
+    row, full = 0, 0
+    error: SeeklogError | None = None
+    while full >= 0:
+        try:
+            row, full = columns.scatter(numbers, row, now_ms, batches, batch_bytes)
+        except SeeklogError as raised:
+            error, full = raised, -1
+        if full >= 0:
+            yield full, batches[full]
+            batches[full] = GrowingBatch()
+    yield from ((partition, batch) for partition, batch in enumerate(batches) if batch.count)
+    if error is not None:
+        raise error
+
+
+def choose_partitions(
+    columns: Mapping[str, pyarrow.Array], *, row_count: int, count: int, turn: int, by_key: pyarrow.Array | None = None
+) -> pyarrow.Array:
+    """Return the partition of each row, of `count`: of the column `partition`, else of the key, else `turn`.
+
+    `by_key` has the partitions of keys if they are not those of Kafka's default partitioner; -1 for a null key.
+    """
+    pa = import_pyarrow()
+    import pyarrow.compute as pc
+
+    rest = pa.scalar(turn % count, pa.int32())
+    if "key" in columns:
+        if by_key is None:
+            by_key = partitions_of_keys(columns["key"], count=count)
+        chosen = pc.if_else(pc.less(by_key, 0), rest, by_key) if columns["key"].null_count else by_key
+    else:
+        chosen = pa.repeat(rest, row_count)
+    if "partition" in columns:
+        given = columns["partition"]
+        lowest, highest = pc.min_max(given).as_py().values()
+        if lowest is not None and not 0 <= lowest <= highest < count:
+            raise InvalidRecord(
+                f"column partition has {highest if lowest >= 0 else lowest}, but the topic has partitions 0 to "
+                f"{count - 1}; drop the column to choose partitions by key"
+            )
+        chosen = pc.coalesce(given, chosen)
+    return chosen
 
 
 def partitions_of_keys(keys: pyarrow.Array, *, count: int) -> pyarrow.Array:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Never, overload
 from seeklog import names
 from seeklog.arguments import check_flags, check_offset
 from seeklog.clients.consumer import (
+    DEFAULT_POLL_RECORDS,
     AutoOffsetReset,
     Consumer,
     ConsumerBase,
@@ -27,7 +28,6 @@ from seeklog.clients.consumer import (
     Listener,
     offset_from_time,
 )
-from seeklog.clients.habits import refuse_arguments
 from seeklog.clients.producer import Partitioner, Producer, ProducerOptions
 from seeklog.clock import as_milliseconds, check_wait_s
 from seeklog.config import DEFAULT_PARTITIONS, LogConfig
@@ -59,9 +59,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from seeklog.archive.planning import Verify
-    from seeklog.clients.deserializing import DeserializingConsumer, OnError
+    from seeklog.clients.asynchronous import AsyncConsumer, AsyncProducer
+    from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer, OnError
     from seeklog.clients.serializers import Deserializer, Serializer
     from seeklog.clients.serializing import SerializingProducer
+    from seeklog.record.record import Record
     from seeklog.store.opening import Location
     from seeklog.topics.catalog import Topic as CatalogTopic
 
@@ -293,6 +295,8 @@ class Store:
         `key` and `value` serialize these fields: see `seeklog.serializers`.
         """
         if unknown:
+            from seeklog.clients.habits import refuse_arguments
+
             refuse_arguments(Store.producer, unknown)
         check_flags(idempotence=idempotence, resume=resume)
         self._check_writable("a producer needs a store that is open for writing")
@@ -325,6 +329,48 @@ class Store:
         self._clients.add(producer)
         self._producers.add(producer)
         return producer if wrap is None else wrap(producer)
+
+    def async_producer(
+        self, *, key: Serializer | None = None, value: Serializer | None = None, **options: Unpack[ProducerOptions]
+    ) -> AsyncProducer:
+        """Return a producer for asyncio: `await producer.send(…)` returns a future that can be awaited.
+
+        The options are those of `producer`.
+        """
+        from seeklog.clients.asynchronous import AsyncProducer, AsyncSerializingProducer
+
+        if key is None and value is None:
+            return AsyncProducer(self.producer(**options))
+        wrap = _serializing(key, value)
+        return AsyncSerializingProducer(self.producer(**options), **wrap.keywords)
+
+    @overload
+    def async_consumer(
+        self, topics: Sequence[str] = (), **options: Unpack[ConsumerOptions]
+    ) -> AsyncConsumer[Record]: ...
+
+    @overload
+    def async_consumer(
+        self, topics: Sequence[str] = (), *, value: Deserializer, key: Deserializer | None = None, **options: Any
+    ) -> AsyncConsumer[ConsumerRecord]: ...
+
+    @overload
+    def async_consumer(
+        self, topics: Sequence[str] = (), *, key: Deserializer, **options: Any
+    ) -> AsyncConsumer[ConsumerRecord]: ...
+
+    def async_consumer(self, topics: Sequence[str] = (), **options: Any) -> AsyncConsumer[Any]:
+        """Return a consumer for asyncio: `async for record in consumer`. The options are those of `consumer`.
+
+        Listeners are called in the consumer's thread.
+        """
+        from seeklog.clients.asynchronous import AsyncConsumer
+
+        return AsyncConsumer(
+            self.consumer(topics, **options),
+            max_poll_records=options.get("max_poll_records", DEFAULT_POLL_RECORDS),
+            in_group=options.get("group") is not None,
+        )
 
     @overload
     def consumer(self, topics: Sequence[str] = (), **options: Unpack[ConsumerOptions]) -> Consumer: ...
@@ -364,7 +410,7 @@ class Store:
         auto_offset_reset: AutoOffsetReset = "latest",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
-        max_poll_records: int = 500,
+        max_poll_records: int = DEFAULT_POLL_RECORDS,
         max_poll_interval_ms: int = 300_000,
         heartbeat_interval_ms: int = 200,
         consumer_timeout_ms: float | None = None,
@@ -386,6 +432,8 @@ class Store:
         appended there, durably, with the headers of Kafka Connect.
         """
         if unknown:
+            from seeklog.clients.habits import refuse_arguments
+
             refuse_arguments(Store.consumer, unknown)
         self._check_open()
         if isinstance(topics, str):
@@ -697,7 +745,7 @@ class Store:
             raise first_error
 
 
-def _serializing(key: Serializer | None, value: Serializer | None) -> Callable[[Producer], SerializingProducer]:
+def _serializing(key: Serializer | None, value: Serializer | None) -> partial[SerializingProducer]:
     """Return what wraps a producer. Raises `UsageError` for a serializer that cannot be used."""
     # Imported on use: most programs have records of bytes.
     from seeklog.clients.serializers import encode_of

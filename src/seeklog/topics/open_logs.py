@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -43,7 +43,7 @@ from seeklog.log import (
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets, RootWatch
 from seeklog.metrics import FilesSection
 from seeklog.names import TopicPartition
-from seeklog.record.record import Record
+from seeklog.record.growing import GrowingBatch
 from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import is_opened, is_prepared, partition_path
 from seeklog.topics.topics import Topics
@@ -219,11 +219,14 @@ class OpenLogs:
                 if not log.is_closed:
                     raise
 
-    def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, Log | None]:
-        """Append one batch. Return the offsets and, with `flush="batch"`, the log that the caller must sync."""
+    def append(self, partition: TopicPartition, batches: Sequence[GrowingBatch]) -> tuple[range, Log | None]:
+        """Append the first batches, as many as one write may take.
+
+        Return the offsets of their records and, with `flush="batch"`, the log that the caller must sync.
+        """
         entry, log = self._pin(partition)
         try:
-            return log.append_many(records, wait=False), log if log.config.flush == "batch" else None
+            return log.append_encoded(batches, wait=False), log if log.config.flush == "batch" else None
         finally:
             self._unpin(entry)
 

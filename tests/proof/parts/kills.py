@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from faults.children import Child
+    from faults.children import Child, Way
     from faults.dying import Side
     from faults.works import Work
 
 POLICIES: Final = ("os", "interval", "batch")
+WAYS: Final[tuple[Way, ...]] = ("append", "writer", "producer")
 RANDOM_KILLS: Final = 5_000  # of each kind
 # Selected by name: the transactions are the longer half of a store's workloads.
 TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if "transaction" in name or "stag" in name}
@@ -70,17 +71,17 @@ def kills_around_changes_of_transactions(run: Run) -> None:
 
 @part(
     6,
-    "Kill a process with a log and all its threads at a random moment, and reopen the log",
-    covers=("clients.log_writer", "log"),
+    "Kill a process with a log or a producer and all its threads at a random moment, and reopen the log",
+    covers=("clients.log_writer", "clients.producer", "log"),
 )
 def random_kills_of_a_log(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
         for number in range(12 if run.is_short else RANDOM_KILLS):
-            flush, by_writer = POLICIES[number % 3], number % 2 == 1
+            flush, way = POLICIES[number % 3], WAYS[number // 3 % 3]
             run.case()
-            wrong = kill_at_any_moment(scratch / "log", flush, run.chance, by_writer=by_writer)
+            wrong = kill_at_any_moment(scratch / way, flush, run.chance, way=way)
             if wrong:
-                run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
+                run.violation(f"flush={flush}, {way}, kill {number}: {wrong}")
 
 
 @part(

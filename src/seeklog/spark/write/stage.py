@@ -18,7 +18,6 @@ from seeklog.files import translated
 from seeklog.log import Stager
 from seeklog.names import TopicPartition
 from seeklog.record import rows
-from seeklog.record.arrow import import_pyarrow
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from seeklog.spark.write.options import WriteOptions
@@ -144,25 +143,7 @@ class _Staging:
 
     def _partitions(self, target: Target, columns: dict[str, Any], row_count: int) -> Any:
         """Return the partition of each row."""
-        pa = import_pyarrow()
-        import pyarrow.compute as pc
-
-        turn = pa.scalar(self._turn % target.partition_count, pa.int32())
-        if "key" in columns:
-            by_key = rows.partitions_of_keys(columns["key"], count=target.partition_count)
-            chosen = pc.if_else(pc.less(by_key, 0), turn, by_key) if columns["key"].null_count else by_key
-        else:
-            chosen = pa.repeat(turn, row_count)
-        if "partition" in columns:
-            given = columns["partition"]
-            lowest, highest = pc.min_max(given).as_py().values()
-            if lowest is not None and not 0 <= lowest <= highest < target.partition_count:
-                raise InvalidRecord(
-                    f"column partition has {highest if lowest >= 0 else lowest}, but the topic has partitions 0 to "
-                    f"{target.partition_count - 1}; drop the column to choose partitions by key"
-                )
-            chosen = pc.coalesce(given, chosen)
-        return chosen
+        return rows.choose_partitions(columns, row_count=row_count, count=target.partition_count, turn=self._turn)
 
     def _target(self, topic: str) -> Target:
         if topic not in self._targets:
