@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import LogClosed
+from seeklog.errors import LogClosed, counted
 from seeklog.files import Handle, is_full
-from seeklog.log.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
-from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust
+from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust, check_fits
 from seeklog.log.side.pages import PageSums
 from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
@@ -22,8 +22,6 @@ logger = logging.getLogger("seeklog")
 # Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
-# The appends of another writer are read in one piece. Beyond this size, reopening the log is as fast.
-MAX_APPENDED_BYTES = 16 << 20
 
 
 class ActiveSegment(Segment):
@@ -112,21 +110,47 @@ class ActiveSegment(Segment):
             if len(state.offset_table) - written >= INDEX_WRITE_BYTES:
                 self.write_indexes()
 
-    def read_appended(self, size: int) -> bytes | None:
-        """Read the batches that another writer appended, up to `size`, into the state; return them.
+    def read_appended(self, size: int) -> Iterator[bytes]:
+        """Read the batches that another writer appended, up to `size`, into the state; yield them in pieces.
 
-        None if they are incomplete or too large to read at once. The state is then unusable.
+        Raises `CorruptionError` if the file has another size, or other bytes than whole batches. The state is then
+        unusable.
         """
-        state, handle = self.state, self.handle()
-        missing = size - state.size
-        if not 0 <= missing <= MAX_APPENDED_BYTES or self.shared.files.size(handle.number) != size:
-            return None
-        data = self.shared.files.read(handle.number, missing, state.size)
-        if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
-            return None
-        # The index files hold the other writer's entries, which may differ from the tables here.
-        self._written = None
-        return data
+        state, files, number = self.state, self.shared.files, self.handle().number
+        if not state.size <= files.size(number) == size:
+            raise self.damaged(f"the last writer left {counted(size, 'byte')}", state.size)
+        contiguous_from = self.base_offset if self.contiguous else INT64_MAX
+        wanted = SCAN_CHUNK
+        while state.size < size:
+            data = files.read(number, min(wanted, size - state.size), state.size)
+            taken = state.scan(data, contiguous_from)
+            if state.problem is not None:
+                raise state.problem
+            wanted = SCAN_CHUNK if taken else check_fits(data, position=state.size, segment=self._up_to(size))
+            yield data[:taken]
+
+    def _up_to(self, size: int) -> Segment:
+        return Segment(self.shared, self.base_offset, size=size, next_offset=INT64_MAX, seal=None)
+
+    def follow_indexes(self) -> bool:
+        """Continue the index files after another writer's entries; False if they are not those of the tables here.
+
+        The entries depend on the batches alone, but for the last time index entry of a clean close: a log that was
+        opened after that has it, and one that was opened by a recovery has not.
+        """
+        written = []
+        for path, table in self._index_tables():
+            try:
+                handle = Handle(self.shared.files, path)
+            except FileNotFoundError:
+                return False
+            size = self.shared.files.size(handle.number)
+            last = max(0, size - TIME_ENTRY.size)
+            if table[last:size] != self.shared.files.read(handle.number, size - last, last):
+                return False
+            written.append(size)
+        self._written = written
+        return True
 
     def sync(self) -> None:
         handle = self.handle()  # keeps the file open if the log is closed during the sync
@@ -181,9 +205,10 @@ class ActiveSegment(Segment):
     def _table_sizes(self) -> list[int]:
         return [len(self.state.offset_table), len(self.state.time_table)]
 
-    def sync_indexes(self) -> None:
-        """Add the final time index entry, as Kafka does on close, and sync the index files."""
-        self.state.finish_times()
+    def sync_indexes(self, *, finishes: bool) -> None:
+        """Sync the index files. With `finishes`, add the final time index entry, as Kafka does on close."""
+        if finishes:
+            self.state.finish_times()
         self.write_indexes()
         if self._written is not None:
             self._sync_index_files()

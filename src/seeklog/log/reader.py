@@ -617,13 +617,15 @@ def take_snapshot(log: LogReader) -> Snapshot:
 
 
 def take_durable_snapshot(log: LogReader) -> Snapshot:
-    """Return the same, with the recovery point of a log that its writer has returned: the end of the log.
+    """Return the same, with the recovery point that a writer noted when it returned the log.
 
     A writer that returns a log does not write a checkpoint.
     """
     seen, source = take_snapshot(log), log._source
-    if isinstance(source, Observer) and seen.recovery_point < seen.log_end_offset and source.was_returned:
-        return replace(seen, recovery_point=seen.log_end_offset)
+    if isinstance(source, Observer) and seen.recovery_point < seen.log_end_offset:
+        note = source.note()
+        if note is not None:
+            return replace(seen, recovery_point=max(seen.recovery_point, min(note.recovery_point, seen.log_end_offset)))
     return seen
 
 

@@ -100,7 +100,12 @@ class Log(LogReader):
     @property
     def has_failed(self) -> bool:
         """Whether a write or a sync failed. A failed log must be reopened before it accepts appends."""
-        return self._partition.is_over and not self._is_closed
+        return self._partition.is_over and not self._partition.is_returned and not self._is_closed
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether other processes may be writing the log, until it is borrowed again."""
+        return self._partition.is_returned
 
     @property
     def has_ever_failed(self) -> bool:
@@ -165,9 +170,17 @@ class Log(LogReader):
         """Make every appended record durable."""
         self._partition.flush()
 
-    def give_back(self) -> None:
-        """Make everything durable and let other processes write the log. Call `borrow` before the next change."""
-        self._partition.give_back()
+    def give_back(self, *, syncs: bool = True) -> None:
+        """Make everything durable and let other processes write the log. Call `borrow` before the next change.
+
+        Without `syncs`, records are synced when `LogConfig.flush` demands it, by whichever process has the log then.
+        """
+        self._partition.give_back(syncs=syncs)
+
+    def sync_returned(self) -> None:
+        """Make every record durable that was appended before the log was returned, if it is still free."""
+        with translated(f"{self._partition.directory} cannot be synced"):
+            self._partition.sync_returned()
 
     def borrow(self) -> bool:
         """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.
