@@ -158,17 +158,34 @@ def test_borrowing_reads_any_number_of_appended_bytes(pair: tuple[Log, Log]) -> 
     second.close()
 
 
-def test_damaged_append_of_another_writer_is_not_read_in(pair: tuple[Log, Log]) -> None:
+@pytest.mark.parametrize("position", [7, 11, 16], ids=["base offset", "length", "magic"])
+def test_damaged_header_of_another_writer_is_not_followed(pair: tuple[Log, Log], position: int) -> None:
     first, second = pair
     path = first.path / f"{0:020d}.log"
     assert second.borrow()
     second.append(value(1))
     second.give_back()
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1
+    data[BATCH_BYTES + position] ^= 1
     path.write_bytes(data)
 
     assert not first.borrow()
+    second.close()
+
+
+@pytest.mark.parametrize("sizes", [[1], [10] * 700, [40_000] * 9, [10, 40_000, 10] * 5, [32_768 - 61 - 8], [3900] * 90])
+def test_state_of_followed_batches_is_that_of_a_scan(pair: tuple[Log, Log], sizes: list[int]) -> None:
+    """Goal: only headers are read, at any distance from each other."""
+    first, second = pair
+    assert second.borrow()
+    for size in sizes:
+        second.append(bytes(size))
+    second.give_back()
+    assert first.borrow()
+
+    active = first._partition.unsealed.active
+    assert active.state.save() == second._partition.unsealed.active.state.save() == active.scan_all().save()
+    first.close()
     second.close()
 
 
@@ -350,10 +367,10 @@ def test_failed_borrow_releases_lock(pair: tuple[Log, Log], monkeypatch: pytest.
     second.append(value(1))
     second.give_back()
 
-    def fail(size: int) -> bytes:
+    def fail(size: int, *, crc: int) -> bool:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(first._partition.unsealed.active, "read_appended", fail)
+    monkeypatch.setattr(first._partition.unsealed.active, "follow", fail)
     assert not first.borrow()
     with open_log(first.path) as log:
         assert offsets(log.scan()) == [0, 1]

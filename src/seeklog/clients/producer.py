@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 from seeklog import names
 from seeklog.arguments import check_offset, shown
 from seeklog.clients.sender import Future, Gathering, Lane, Sender, Unsynced, check_batching
-from seeklog.clock import Clock
+from seeklog.clock import Clock, check_wait_s
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.metrics import Family, ProducerSection
@@ -45,6 +45,7 @@ class ProducerOptions(TypedDict, total=False):
     linger_ms: float
     buffer_bytes: int
     partitioner: Partitioner
+    lock_timeout: float
     idempotence: bool
     name: str | None
     resume: bool
@@ -64,12 +65,18 @@ class _PartitionLane(Lane):
     __slots__ = ("partition",)
 
     def __init__(
-        self, table: OpenLogs, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
+        self,
+        table: OpenLogs,
+        partition: TopicPartition,
+        *,
+        batch_bytes: int,
+        lock_timeout: float,
+        identity: Identity | None,
     ) -> None:
         destination = (
-            _PartitionDestination(table, partition)
+            _PartitionDestination(table, partition, lock_timeout=lock_timeout)
             if identity is None
-            else _NumberedDestination(table, partition, identity)
+            else _NumberedDestination(table, partition, identity, lock_timeout=lock_timeout)
         )
         super().__init__(str(partition), destination, batch_bytes=batch_bytes)
         self.partition = partition
@@ -83,12 +90,16 @@ class _PartitionDestination:
 
     reopens = True
 
-    def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, *, lock_timeout: float) -> None:
         self._table = table
         self._partition = partition
+        self._lock_timeout = lock_timeout
 
     def append_records(self, records: list[Record]) -> tuple[range, Log | None]:
-        return self._table.append(self._partition, records)
+        return self._table.append(self._partition, records, wait_s=self._lock_timeout)
+
+    def end_turn(self, *, has_more: bool) -> None:
+        self._table.end_turn(self._partition, has_more=has_more)
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Sync the log that was appended to. One opened since may lack its records."""
@@ -108,9 +119,12 @@ class _NumberedDestination:
 
     reopens = True
 
-    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
+    def __init__(
+        self, table: OpenLogs, partition: TopicPartition, identity: Identity, *, lock_timeout: float
+    ) -> None:
         self._table = table
         self._partition = partition
+        self._lock_timeout = lock_timeout
         self._identity = identity
         self._next: ProducerSequence | None = None
         self._topic_id = ""
@@ -123,7 +137,7 @@ class _NumberedDestination:
         self._next = None
         for attempt in range(ATTEMPTS):
             try:
-                with self._table.writing(self._partition) as log:
+                with self._table.writing(self._partition, wait_s=self._lock_timeout) as log:
                     topic_id = self._table.topic_id(self._partition)
                     if sequence is None or topic_id != self._topic_id:
                         sequence, self._topic_id = self._sequence_in(log), topic_id
@@ -148,6 +162,9 @@ class _NumberedDestination:
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Do nothing: every append has waited."""
+
+    def end_turn(self, *, has_more: bool) -> None:
+        self._table.end_turn(self._partition, has_more=has_more)
 
 
 class SendFuture(Future):
@@ -226,8 +243,10 @@ class Producer:
         linger_ms: float,
         buffer_bytes: int,
         partitioner: Partitioner,
+        lock_timeout: float,
         identity: Identity | None = None,
     ) -> None:
+        check_wait_s("lock_timeout", lock_timeout)
         check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         if not callable(partitioner):
             raise UsageError(f"a partitioner must be callable with a key and a count, not {partitioner!r}")
@@ -235,6 +254,7 @@ class Producer:
         self._table = table
         self._batch_bytes = batch_bytes
         self._partition_of = partitioner
+        self._lock_timeout = lock_timeout
         self._identity = identity
         self._clock = clock
         self._now_ms = clock.now_ms
@@ -307,7 +327,13 @@ class Producer:
             lane = self._lanes.get(partition)
             if lane is None:
                 # Two threads may get here at once, and both must use the same lane.
-                new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes, identity=self._identity)
+                new = _PartitionLane(
+                    self._table,
+                    partition,
+                    batch_bytes=batch_bytes,
+                    lock_timeout=self._lock_timeout,
+                    identity=self._identity,
+                )
                 lane = self._lanes.setdefault(partition, new)
             lane.batch_bytes = batch_bytes
             lanes[number] = lane
@@ -342,8 +368,10 @@ class Producer:
             raise UsageError("only an idempotent producer counts its records; pass idempotence=True or a name")
         self.flush()
         topic, number = partition
-        with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:
+        wanted = self._find_route(topic).lane_to(number).partition
+        with self._table.writing(wanted, wait_s=self._lock_timeout) as log:
             known = log.next_sequence(self._identity.producer_id)
+        self._table.end_turn(wanted, has_more=False)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
     def metrics(self) -> dict[str, Any]:

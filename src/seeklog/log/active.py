@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import LogClosed, counted
+from seeklog.errors import LogClosed
 from seeklog.files import Handle, is_full
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust, check_fits
+from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust
 from seeklog.log.side.pages import PageSums
 from seeklog.record.crc import crc32c
 from seeklog.record.segment_state import SegmentState
@@ -22,6 +22,10 @@ logger = logging.getLogger("seeklog")
 # Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
+# What another writer appended is read in pieces of this size. After a batch that is larger, only a page is read, for
+# the next header.
+SKIM_BYTES = 32768
+HEADERS_BYTES = 4096
 
 
 class ActiveSegment(Segment):
@@ -110,27 +114,26 @@ class ActiveSegment(Segment):
             if len(state.offset_table) - written >= INDEX_WRITE_BYTES:
                 self.write_indexes()
 
-    def read_appended(self, size: int) -> Iterator[bytes]:
-        """Read the batches that another writer appended, up to `size`, into the state; yield them in pieces.
+    def follow(self, size: int, *, crc: int) -> bool:
+        """Add the batches that another writer appended, up to `size`; return whether any has a producer.
 
-        Raises `CorruptionError` if the file has another size, or other bytes than whole batches. The state is then
-        unusable.
+        Reads the headers, because the other writer has checked the records. Raises `CorruptionError` if the file has
+        another size, or the headers do not lead to it. The state is then unusable.
         """
         state, files, number = self.state, self.shared.files, self.handle().number
-        if not state.size <= files.size(number) == size:
-            raise self.damaged(f"the last writer left {counted(size, 'byte')}", state.size)
         contiguous_from = self.base_offset if self.contiguous else INT64_MAX
-        wanted = SCAN_CHUNK
-        while state.size < size:
-            data = files.read(number, min(wanted, size - state.size), state.size)
-            taken = state.scan(data, contiguous_from)
-            if state.problem is not None:
-                raise state.problem
-            wanted = SCAN_CHUNK if taken else check_fits(data, position=state.size, segment=self._up_to(size))
-            yield data[:taken]
-
-    def _up_to(self, size: int) -> Segment:
-        return Segment(self.shared, self.base_offset, size=size, next_offset=INT64_MAX, seal=None)
+        has_producers, wanted = False, SKIM_BYTES
+        is_whole = state.size <= size == files.size(number)
+        while is_whole and state.size < size:
+            start = state.size
+            data = files.read(number, wanted, start)
+            skimmed, has_some = state.skim(data, size - start, contiguous_from, crc)
+            has_producers = has_producers or has_some
+            is_whole = skimmed > 0
+            wanted = HEADERS_BYTES if skimmed > len(data) else SKIM_BYTES
+        if not is_whole:
+            raise self.damaged(f"whole batches do not end at byte {size:,}, as noted by the last writer", state.size)
+        return has_producers
 
     def follow_indexes(self) -> bool:
         """Continue the index files after another writer's entries; False if they are not those of the tables here.

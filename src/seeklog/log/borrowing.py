@@ -8,6 +8,7 @@ acquires it before the next. In between, the lock file (`.lock`) holds this text
     base_offset            of the last segment
     size                   how many bytes of that segment are whole batches
     recovery_point         the offset below which everything is synced
+    crc                    the CRC-32C of these bytes
 
 The last segment is the only one with bytes that may not be synced. The next holder takes over the duty to sync them:
 only the holder of the lock syncs, and only it can promise what a sync covers. A holder that crashes, whose write or
@@ -34,6 +35,7 @@ class Note(NamedTuple):
     base_offset: int
     size: int
     recovery_point: int
+    crc: int
 
 
 class WriterLock:
@@ -77,6 +79,11 @@ class WriterLock:
         left = self._lock.retake()
         return "own" if left.split()[1:2] == [self._lock.token] else note_in(left)
 
+    def put_back(self) -> None:
+        """Release the lock with the note that `retake` returned, because nothing was changed since."""
+        with contextlib.suppress(OSError):  # without a note, the next writer recovers the log
+            self._lock.put_back()
+
     @property
     def left(self) -> Note | None:
         return note_in(self._lock.left)
@@ -98,7 +105,7 @@ class WriterLock:
 def note_in(text: str) -> Note | None:
     """Parse the text of a lock file; None if the last holder left no note."""
     fields = text.split()
-    if len(fields) != 5 or not all(map(str.isdecimal, fields[2:])):
+    if len(fields) != 6 or not all(map(str.isdecimal, fields[2:])):
         return None
     return Note(*map(int, fields[2:]))
 

@@ -274,7 +274,9 @@ class Partition:
         """Release the lock with a note for the next writer; False if the note cannot be written."""
         active = self.unsealed.active
         try:
-            self._writer_lock.give_back(Note(active.base_offset, active.size, self.recovery_point))
+            self._writer_lock.give_back(
+                Note(active.base_offset, active.size, self.recovery_point, active.state.crc)
+            )
         except OSError as error:
             # The records are written already, so the caller's change has succeeded. Only the next open takes longer.
             logger.warning("%s: closed, because its lock file cannot be written: %s", self.directory, error)
@@ -289,11 +291,12 @@ class Partition:
         with self.sync_lock, self.lock:
             if not self._writer_lock.is_given_back:
                 return self.gate.refusal is None
-            try:
+            is_current = is_intact = False
+            # If the headers do not match the note, or cannot be read, the next open must recover the log.
+            with contextlib.suppress(OSError, CorruptionError):
                 note = self._writer_lock.retake()
                 is_current = note == "own" or (isinstance(note, Note) and self._read_appended(note))
-            except (OSError, CorruptionError):
-                is_current = False
+                is_intact = note is not None
             self._writer_lock.is_given_back = False
             if is_current:
                 self.gate.refusal = None
@@ -303,6 +306,9 @@ class Partition:
                     with contextlib.suppress(OSError):
                         self.unsealed.active.sync()
                 self.gate.close()
+                if is_intact:
+                    # Whoever opens the log next must not take it for one that a killed process left.
+                    self._writer_lock.put_back()
                 self._release()
             return is_current
 
@@ -312,9 +318,8 @@ class Partition:
         if saved is None or saved.structure != own.structure or note.base_offset != active.base_offset:
             return False
         self.metrics.follow(None)
-        for appended in active.read_appended(note.size):
-            if batch_header.has_producers(appended, len(appended)):
-                self.producers.note(producer_batches(appended))
+        if active.follow(note.size, crc=note.crc):
+            self.producers.note_in(active, start=self.log_end_offset, end=active.next_offset)
         if not active.follow_indexes():
             return False
         self.metrics.follow(active.state)
@@ -332,16 +337,11 @@ class Partition:
         return True
 
     def sync_returned(self) -> None:
-        """Sync what was appended before the log was returned, unless another process has it: then that one does."""
+        """Sync what was appended before the log was returned. Raises `LogLocked` while another process has it."""
         with self.sync_lock:
-            if not self.is_returned or self.recovery_point == self.log_end_offset:
-                return
-            try:
-                if self.borrow():
-                    self._sync()
-                    self.give_back()
-            except LogLocked:
-                return
+            if self.is_returned and self.recovery_point < self.log_end_offset and self.borrow():
+                self._sync()
+                self.give_back()
 
     def close(self) -> None:
         """Sync everything, write the clean marker, and release the log. Closing a closed log does nothing."""
@@ -680,7 +680,8 @@ class Partition:
 
     def do_background_work(self) -> None:
         if self.is_returned:
-            self.sync_returned()
+            with contextlib.suppress(LogLocked):  # the process that has it syncs these records
+                self.sync_returned()
             return
         self.flush()
         if self.makes_key_indexes:

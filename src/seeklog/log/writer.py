@@ -178,7 +178,10 @@ class Log(LogReader):
         self._partition.give_back(syncs=syncs)
 
     def sync_returned(self) -> None:
-        """Make every record durable that was appended before the log was returned, if it is still free."""
+        """Make every record durable that was appended before the log was returned.
+
+        Raises `LogLocked` while another process has the log.
+        """
         with translated(f"{self._partition.directory} cannot be synced"):
             self._partition.sync_returned()
 
