@@ -292,11 +292,14 @@ class Partition:
             if not self._writer_lock.is_given_back:
                 return self.gate.refusal is None
             is_current = is_intact = False
-            # If the headers do not match the note, or cannot be read, the next open must recover the log.
-            with contextlib.suppress(OSError, CorruptionError):
+            try:
                 note = self._writer_lock.retake()
                 is_current = note == "own" or (isinstance(note, Note) and self._read_appended(note))
                 is_intact = note is not None
+            except CorruptionError as error:
+                logger.warning("%s: does not match the note of the last writer: %s", self.directory, error)
+            except OSError:
+                pass  # opening the log again reports it
             self._writer_lock.is_given_back = False
             if is_current:
                 self.gate.refusal = None

@@ -170,12 +170,16 @@ class Log(LogReader):
         """Make every appended record durable."""
         self._partition.flush()
 
-    def give_back(self, *, syncs: bool = True) -> None:
-        """Make everything durable and let other processes write the log. Call `borrow` before the next change.
+    def give_back(self) -> None:
+        """Make everything durable and let other processes write the log. Call `borrow` before the next change."""
+        self._partition.give_back()
 
-        Without `syncs`, records are synced when `LogConfig.flush` demands it, by whichever process has the log then.
+    def pass_on(self) -> None:
+        """Do as `give_back` does, but leave the sync that `LogConfig.flush` demands later to whoever has the log then.
+
+        If nobody has it, this log is borrowed for the sync.
         """
-        self._partition.give_back(syncs=syncs)
+        self._partition.give_back(syncs=False)
 
     def sync_returned(self) -> None:
         """Make every record durable that was appended before the log was returned.

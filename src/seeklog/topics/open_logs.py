@@ -432,7 +432,7 @@ class OpenLogs:
                 # A reader over the writer would not see what other processes append.
                 entry.is_shared = True
                 log.reader.close()
-            log.give_back(syncs=False)
+            log.pass_on()
             if log.is_closed:
                 self._close_writer(entry)
 
@@ -504,7 +504,12 @@ class OpenLogs:
             # Others write it without a pause. If all their maintenance gave way to that, there would be none.
             wait_s = max(wait_s, SHORT_WAIT_S)
         stays_open = stays_open or entry.borrowed is not None
-        log = self._take_turn(partition, partial(self._lock_to_borrow, entry, wait_s), wait_s=wait_s)
+        try:
+            log = self._lock_to_borrow(entry, wait_s)
+        except LogLocked:
+            if wait_s <= 0:
+                raise
+            log = self._take_turn(partition, partial(self._lock_to_borrow, entry, wait_s), wait_s=wait_s)
         try:
             if log is entry.writer:
                 try:
