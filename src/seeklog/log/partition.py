@@ -682,11 +682,12 @@ class Partition:
             return self._sync()
 
     def do_background_work(self) -> None:
-        if self.is_returned:
-            with contextlib.suppress(LogLocked):  # the process that has it syncs these records
-                self.sync_returned()
-            return
-        self.flush()
+        with self.sync_lock:
+            if self.is_returned:
+                with contextlib.suppress(LogLocked):  # the process that has it syncs these records
+                    self.sync_returned()
+                return
+            self.flush()
         if self.makes_key_indexes:
             self.make_key_indexes()
 

@@ -426,7 +426,10 @@ class OpenLogs:
     def _return_writer(self, entry: _Entry) -> None:
         with entry.lock:
             log = entry.writer
-            if log is None or entry.pins or log.is_returned or log.is_closed or log.has_failed:
+            if log is None or entry.pins or log.is_returned:
+                return
+            if log.is_closed or log.has_failed:
+                self._close_writer(entry)  # the next process recovers it
                 return
             if not entry.is_shared:
                 # A reader over the writer would not see what other processes append.
