@@ -300,6 +300,7 @@ def test_append_of_another_writer_stays_above_manual_watermark(tmp_path: Path) -
     second.close()
 
 
+@pytest.mark.id("borrowed-producer-sequences")
 def test_borrowing_reads_producer_sequences_of_another_writer(pair: tuple[Log, Log]) -> None:
     first, second = pair
     producer = ProducerSequence(producer_id=7, epoch=0, sequence=0)
@@ -451,6 +452,7 @@ def test_rolled_segments_are_sealed_before_log_is_passed_on(tmp_path: Path) -> N
     first.roll()
     first.pass_on()
 
+    assert first.is_returned, "it had to be closed instead"
     assert (tmp_path / f"{0:020d}.seal").exists()
     assert noted_recovery_point(first) == 1
     assert not second.borrow()

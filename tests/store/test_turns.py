@@ -296,6 +296,7 @@ def test_numbered_producers_of_two_stores_append_each_record_once(pair: tuple[St
 # ---------------------------------------------------------------- the queue
 
 
+@pytest.mark.id("turns-go-round")
 def test_waiting_process_gets_lock_before_the_one_that_had_it(tmp_path: Path) -> None:
     files, lock, queue = OsFiles(), str(tmp_path / names.LOCK), str(tmp_path / names.WAITING)
     order: list[str] = []
