@@ -35,7 +35,7 @@ def create(root: Path, flush: str) -> None:
 
 
 def take_turns(root: Path, files: KillingFiles, *, is_numbered: bool) -> Callable[[Callable[[str], None]], None]:
-    """Return the action of a child that appends a record whenever it is told to, and reports its offset."""
+    """Return the action of a child that appends a record per turn, and reports its offset."""
 
     def act(report: Callable[[str], None]) -> None:
         with seeklog.open(root, files=files, background=False) as store:
@@ -117,7 +117,7 @@ def test_numbered_records_of_killed_processes_are_there_once(tmp_path: Path) -> 
 
 @pytest.mark.id("random-kills-in-turn")
 def test_processes_killed_at_any_moment_lose_no_acknowledged_record(tmp_path: Path) -> None:
-    """Goal: whoever has the lock, or waits for it, or is next."""
+    """Goal: the victim may have the lock, wait for it, or be next."""
     create(tmp_path, "interval")
 
     def produce(name: str) -> Callable[[Callable[[str], None]], None]:

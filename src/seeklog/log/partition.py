@@ -310,7 +310,7 @@ class Partition:
                         self.unsealed.active.sync()
                 self.gate.close()
                 if is_intact:
-                    # Whoever opens the log next must not take it for one that a killed process left.
+                    # The next open must not take the log for one that a killed process left.
                     self._writer_lock.put_back()
                 self._release()
             return is_current
@@ -384,7 +384,7 @@ class Partition:
         if promises.epochs.is_written and promises.saved == marker:
             return  # nothing changed since the clean marker on disk was written
         try:
-            # Those who have the log open could not follow a last entry of the time index.
+            # Other processes that have the log open could not follow a last entry of the time index.
             unsealed.active.sync_indexes(finishes=not self._writer_lock.is_shared)
             if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)

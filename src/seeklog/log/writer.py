@@ -175,9 +175,9 @@ class Log(LogReader):
         self._partition.give_back()
 
     def pass_on(self) -> None:
-        """Do as `give_back` does, but leave the sync that `LogConfig.flush` demands later to whoever has the log then.
+        """Do as `give_back` does, but leave the sync that `LogConfig.flush` demands later to the next holder.
 
-        If nobody has it, this log is borrowed for the sync.
+        If no process has it by then, this log is borrowed for the sync.
         """
         self._partition.give_back(syncs=False)
 

@@ -408,7 +408,7 @@ class OpenLogs:
         with self._lock:
             entries = list(self._writers.values())
         for entry in entries:
-            # Whoever has the entry locked is using it, and ends the turn.
+            # A thread that has the entry locked is using it, and ends the turn.
             if entry.writer is not None and entry.lock.acquire(blocking=False):
                 try:
                     if entry.is_shared or self._is_awaited(entry):
