@@ -313,7 +313,8 @@ class LogReader:
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
             first = check_offset(start, name="start")
-            self._checked_stop(first)
+            if not partition.log_start_offset <= first <= partition.log_end_offset:
+                raise self._out_of_range(first)
         if end is not None:
             stop = min(stop, check_whole_number("end", end))
         return first, stop

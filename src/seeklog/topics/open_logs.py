@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from seeklog import names
 from seeklog.clock import Clock
+from seeklog.config import INT64_MAX
 from seeklog.errors import (
     LogClosed,
     LogLocked,
@@ -274,10 +275,11 @@ class OpenLogs:
         finally:
             self._unpin(entry)
 
-    def flush(self, partition: TopicPartition) -> None:
-        """Sync what this process has appended to a partition, if it has the partition open for writing."""
+    def flush(self, partition: TopicPartition, *, below: int = INT64_MAX) -> None:
+        """Sync what this process has appended to a partition below an offset, if it has it open for writing."""
         entry = self._entries.get(partition)
-        if entry is not None:
+        writer = entry.writer if entry is not None else None
+        if entry is not None and writer is not None and writer.recovery_point < below:
             self._flush(entry)
 
     def flush_writers(self) -> None:
