@@ -18,6 +18,7 @@ from bench.figures import (
     append,
     compaction,
     durable,
+    groups,
     keys,
     lake,
     metrics,
@@ -28,6 +29,7 @@ from bench.figures import (
     startup,
     store,
     topics,
+    turns,
     waiting,
 )
 from bench.figures import open as opening
@@ -45,6 +47,8 @@ FAMILIES = {
     "open": opening.measure,
     "startup": startup.measure,
     "store": store.measure,
+    "groups": groups.measure,
+    "turns": turns.measure,
     "topics": topics.measure,
     "waiting": waiting.measure,
     "metrics": metrics.measure,

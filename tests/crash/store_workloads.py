@@ -420,7 +420,7 @@ def compacted_commits(on: StoreRecorder) -> None:
         on.send("orders", 5, 5)
         on.maintain()
         on.commit("fraud", {("orders", 0): 1})
-    with mock.patch("seeklog.groups.groups.ROLL_RECORDS", 3):
+    with mock.patch.multiple("seeklog.groups.groups", ROLL_RECORDS=3, ROLL_FACTOR=1):
         for offset in range(1, 5):
             on.commit("fraud", {("orders", 0): offset, ("orders", 1): offset})
     on.commit("billing", {("orders", 0): 5})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from faults.children import Child
 from log.workbench import (
     BATCH_BYTES,
+    PATIENCE_S,
     CountingFiles,
     FailingFiles,
     QuickFiles,
@@ -598,3 +601,39 @@ def test_manual_watermark_of_another_writer_is_followed(tmp_path: Path) -> None:
     assert first.high_watermark == 1
     first.close()
     second.close()
+
+
+@pytest.mark.id("background-sync-is-not-a-turn")
+def test_log_borrowed_for_a_background_sync_is_not_taken_for_held(tmp_path: Path) -> None:
+    """Goal: the thread returns it at its end, and an append of another thread would fail."""
+
+    class Waiting(CountingFiles):
+        began, may_end = threading.Event(), threading.Event()
+        waits = False
+
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            if self.waits:
+                self.began.set()
+                self.may_end.wait(PATIENCE_S)
+
+    files = Waiting()
+    other, log = pair_of(tmp_path, files, flush="interval")
+    assert log.borrow()
+    log.append(value(0))
+    log.pass_on()
+    files.waits = True
+    with ThreadPoolExecutor(2) as threads:
+        syncing = threads.submit(log._partition.do_background_work)
+        assert files.began.wait(PATIENCE_S)
+        borrowing = threads.submit(log.borrow)
+        assert not borrowing.done()
+        files.may_end.set()
+        syncing.result(PATIENCE_S)
+        assert borrowing.result(PATIENCE_S)
+    assert log.append(value(1)) == 1
+    log.pass_on()
+    log.pass_on()  # does nothing
+    assert other.borrow()
+    other.close()
+    log.close()

@@ -255,6 +255,8 @@ class Partition:
         borrows itself back for the sync.
         """
         with self.sync_lock:
+            if self._writer_lock.is_given_back:
+                return
             with self.lock:
                 if self.gate.refusal is not None:
                     self.gate.check()
@@ -340,9 +342,14 @@ class Partition:
         return True
 
     def sync_returned(self) -> None:
-        """Sync what was appended before the log was returned. Raises `LogLocked` while another process has it."""
+        """Sync what was appended, even if the log is returned. Raises `LogLocked` while another process has it.
+
+        Holds `sync_lock` from the look to the end: no other thread may append to the log that is borrowed here.
+        """
         with self.sync_lock:
-            if self.is_returned and self.recovery_point < self.log_end_offset and self.borrow():
+            if not self.is_returned:
+                self.flush()
+            elif self.recovery_point < self.log_end_offset and self.borrow():
                 self._sync()
                 self.give_back()
 
@@ -682,12 +689,8 @@ class Partition:
             return self._sync()
 
     def do_background_work(self) -> None:
-        with self.sync_lock:
-            if self.is_returned:
-                with contextlib.suppress(LogLocked):  # the process that has it syncs these records
-                    self.sync_returned()
-                return
-            self.flush()
+        with contextlib.suppress(LogLocked):  # the process that has it syncs these records
+            self.sync_returned()
         if self.makes_key_indexes:
             self.make_key_indexes()
 

@@ -302,12 +302,8 @@ class OpenLogs:
     @staticmethod
     def _flush_shared(entry: _Entry) -> None:
         with entry.lock:
-            writer = entry.writer
-            if writer is not None:
-                if writer.is_returned:
-                    writer.sync_returned()
-                else:
-                    writer.flush()
+            if entry.writer is not None:
+                entry.writer.sync_returned()
 
     @contextlib.contextmanager
     def writing(self, partition: TopicPartition, *, wait_s: float = SHORT_WAIT_S) -> Iterator[Log]:
@@ -323,16 +319,17 @@ class OpenLogs:
         entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
             log = self._current_writer(entry)
-            if log is not None and not log.is_returned:
+            if log is not None and (entry.pins or not entry.is_shared):
                 entry.pins += 1
                 return entry, log
+            had_last_turn = log is not None and log.is_returned
             # A process that has held the lock this long takes no turns; the other partitions must not wait for it each
             # time.
             wait_s = 0.0 if entry.was_locked else wait_s
         # The entry's lock is not held during the wait: readers of the partition need it.
         attempt = partial(self._pin_locked, entry)
         try:
-            log = self._take_turn(partition, attempt, wait_s=wait_s, had_last_turn=entry.is_shared)
+            log = self._take_turn(partition, attempt, wait_s=wait_s, had_last_turn=had_last_turn)
         except LogLocked:
             entry.was_locked = True
             raise
@@ -352,15 +349,20 @@ class OpenLogs:
         """Acquire the writer's lock and pin the writer. Raises `LogLocked` if another process holds the lock."""
         with entry.lock:
             log = self._current_writer(entry)
-            if log is not None and log.is_returned and not self._retake(entry, log):
+            if log is not None and not self._holds(entry, log):
                 log = None
             if log is None:
                 log = self._open_writer(entry)
             entry.pins += 1
             return log
 
-    def _retake(self, entry: _Entry, log: Log) -> bool:
-        """Borrow the returned writer again. False if it, or its topic, has changed: it is closed then."""
+    def _holds(self, entry: _Entry, log: Log) -> bool:
+        """Borrow the writer again if it was returned. False if it, or its topic, has changed: it is closed then.
+
+        A shared log may be held only by its background thread, for a sync. `Log.borrow` waits for the end of that.
+        """
+        if entry.pins or not entry.is_shared:
+            return True
         if log.borrow():
             # Another process may have altered the topic before its last append.
             self._topics.refresh()
@@ -428,7 +430,7 @@ class OpenLogs:
     def _return_writer(self, entry: _Entry) -> None:
         with entry.lock:
             log = entry.writer
-            if log is None or entry.pins or log.is_returned:
+            if log is None or entry.pins:
                 return
             if log.is_closed or log.has_failed:
                 self._close_writer(entry)  # the next process recovers it
@@ -543,7 +545,7 @@ class OpenLogs:
             if entry.writer is not None:
                 self._wait_for_current_writer(entry, wait_s=max(wait_s, SHORT_WAIT_S))
                 writer = self._usable_writer(entry)
-                if writer is not None and (not writer.is_returned or self._retake(entry, writer)):
+                if writer is not None and self._holds(entry, writer):
                     return writer
             return self._borrow(entry)
         except BaseException:
