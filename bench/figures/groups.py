@@ -1,12 +1,14 @@
 """A group with a thousand partitions: its polls, and its commits beside raw syncs of the same disk.
 
-Each partition has a hundred records. A raw sync is a write of 170 bytes, as many as a commit of one partition has, at the end of
-a file, and an `fdatasync`. Commits and raw syncs are measured in turns, because the rate of syncs varies from second to second.
+Each partition has a hundred records. A raw sync is a write of 170 bytes at the end of a file, as many as a commit of
+one partition has, and an `fdatasync`. Commits and raw syncs are measured in turns, because the rate of syncs varies
+from second to second.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import seeklog
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from bench.measure import Trial
     from seeklog import Consumer, Store
 
 MANY = "many"
@@ -35,7 +38,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         with seeklog.open(path) as store:
             rates = best_of(
                 bench.scale.repetitions,
-                {topic: lambda topic=topic: _poll(store, topic, count) for topic in (MANY, FEW)},
+                {topic: partial(_poll, store, topic, count) for topic in (MANY, FEW)},
             )
             yield Row(
                 work=f"a group's poll of {count:,} partitions",
@@ -48,11 +51,11 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _commits(bench: Bench, store: Store, path: Path) -> Iterator[Row]:
-    turns = {"raw": lambda: _raw_syncs(path)}
+    turns: dict[str, Trial] = {"raw": partial(_raw_syncs, path)}
     for partitions in (1, 100, bench.scale.partitions):
         offsets = {TopicPartition(MANY, number): RECORDS_A_PARTITION for number in range(partitions)}
         store.commit_offsets("fraud", offsets)
-        turns[f"{partitions}"] = lambda offsets=offsets: _commit(store, offsets)
+        turns[f"{partitions}"] = partial(_commit, store, offsets)
     rates = best_of(2 * bench.scale.repetitions, turns)
     for partitions, target in ((1, 0.7), (100, None), (bench.scale.partitions, None)):
         yield Row(

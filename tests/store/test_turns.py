@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.children import Child
-from log.workbench import PATIENCE_S, FakeClock, FailingFiles, wait_until
 import seeklog
+from faults.children import Child
+from log.workbench import PATIENCE_S, FailingFiles, FakeClock, wait_until
 from seeklog import names
 from seeklog.errors import LogFailed, LogLocked, UsageError
 from seeklog.files import OsFiles, is_awaited, take_in_turn, take_lock
@@ -178,7 +178,7 @@ def test_opening_a_reader_does_not_recover_a_partition_that_is_written_in_turns(
 
 @pytest.mark.id("flush-of-shared-partition")
 def test_flush_syncs_records_of_returned_partition(pair: tuple[Store, Store]) -> None:
-    first, second = pair
+    first, _second = pair
     for number in range(4):
         send(pair[number % 2], b"%d" % number)
     log = first._table.writing_log(T0)
@@ -189,7 +189,7 @@ def test_flush_syncs_records_of_returned_partition(pair: tuple[Store, Store]) ->
 
 
 def test_commit_beside_turns_covers_synced_records(pair: tuple[Store, Store]) -> None:
-    first, second = pair
+    first, _second = pair
     for number in range(3):
         send(pair[number % 2], b"%d" % number)
     with first.consumer(["t"], group="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:

@@ -119,9 +119,7 @@ class _NumberedDestination:
 
     reopens = True
 
-    def __init__(
-        self, table: OpenLogs, partition: TopicPartition, identity: Identity, *, lock_timeout: float
-    ) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity, *, lock_timeout: float) -> None:
         self._table = table
         self._partition = partition
         self._lock_timeout = lock_timeout

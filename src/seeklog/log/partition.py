@@ -215,11 +215,7 @@ class Partition:
             files.sync_directory(directory)
         # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from
         # before it. A writer that left a note had finished all its changes.
-        was_killed = (
-            own is not None
-            and own.active is None
-            and not _is_of(self._writer_lock.left, mended.active)
-        )
+        was_killed = own is not None and own.active is None and not _is_of(self._writer_lock.left, mended.active)
         promises.generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
@@ -276,9 +272,7 @@ class Partition:
         """Release the lock with a note for the next writer; False if the note cannot be written."""
         active = self.unsealed.active
         try:
-            self._writer_lock.give_back(
-                Note(active.base_offset, active.size, self.recovery_point, active.state.crc)
-            )
+            self._writer_lock.give_back(Note(active.base_offset, active.size, self.recovery_point, active.state.crc))
         except OSError as error:
             # The records are written already, so the caller's change has succeeded. Only the next open takes longer.
             logger.warning("%s: closed, because its lock file cannot be written: %s", self.directory, error)

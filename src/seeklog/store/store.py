@@ -285,8 +285,8 @@ class Store:
     ) -> Producer | SerializingProducer:
         """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
 
-        Producers of several processes may write one partition: they take turns. Records fail with `LogLocked` if no turn
-        comes within `lock_timeout` seconds, because another process has the partition open without a producer.
+        Producers of several processes may write one partition: they take turns. Records fail with `LogLocked` if no
+        turn comes within `lock_timeout` seconds, because another process has the partition open without a producer.
 
         With `idempotence`, a batch whose append may have failed is sent again and stored exactly once. A `name` implies
         idempotence and fences older producers: an earlier producer of that name gets `ProducerFenced` in each partition
