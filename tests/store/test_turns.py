@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import seeklog
+from crash.store_recorder import TurnsClock
 from faults.children import Child
 from log.workbench import PATIENCE_S, FailingFiles, FakeClock, wait_until
 from seeklog import names
@@ -21,19 +22,6 @@ from seeklog.store import Store
 from store.workbench import Holder, append, open_store, read
 
 T0 = TopicPartition("t", 0)
-
-
-class TurnsClock(FakeClock):
-    """A clock whose sleepers give the background threads of all stores time to look who waits for a partition."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stores: list[Store] = []
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        for store in self.stores:
-            store._table.end_idle_turns()
 
 
 @pytest.fixture
