@@ -18,6 +18,7 @@ seeklog's files, which Kafka ignores there:
     seeklog-staged-<app>-<time>-<id>   finished batches of an uncommitted transaction
     seeklog-member-<id>           locked by a member of a consumer group, in a partition of __consumer_offsets
     .lock                         locked by the writer, contains its process id
+    .waiting                      locked by the process whose turn to write is next
 
 A store's root contains, in Kafka's format, a directory `<topic>-<partition>` for each partition, `.lock`, and the
 offset checkpoints of all partitions. seeklog adds only files, because a broker refuses to start on any other directory:
@@ -66,6 +67,7 @@ LOSSES: Final = "seeklog-losses"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK: Final = ".lock"
+WAITING: Final = ".waiting"
 MEMBER: Final = "seeklog-member-"
 STAGED: Final = "seeklog-staged-"
 
@@ -125,7 +127,7 @@ _KNOWN_NAME: Final = re.compile(
     r"|seeklog-(member|staged)-.+"
     r"|leader-epoch-checkpoint(\.tmp)?"
     r"|partition\.metadata(\.tmp)?"
-    r"|\.lock)\Z",
+    r"|\.(lock|waiting))\Z",
     re.ASCII,
 )
 

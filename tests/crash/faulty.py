@@ -41,6 +41,11 @@ class FaultyFiles:
     """What the last call that failed was about."""
     _paths: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def handles(self) -> Collection[int]:
+        """The handles that are open through this object, now and at any later time."""
+        return self._paths.keys()
+
     def heal(self) -> None:
         """Stop failing."""
         self.fail_at = 0

@@ -416,10 +416,14 @@ class SimFiles:
         """Return the durable state, without pending operations."""
         return self._disk_after([])
 
-    def process_crash(self) -> None:
-        """Kill the process only: handles and locks are released, every operation stays visible."""
-        self._gone.update(self._handles)
-        self._handles.clear()
+    def process_crash(self, handles: Collection[int] | None = None) -> None:
+        """Kill the process only: handles and locks are released, every operation stays visible.
+
+        With `handles`, kill the one of several processes that has these open.
+        """
+        for handle in list(self._handles if handles is None else handles):
+            self._gone.add(handle)
+            self._handles.pop(handle)
 
     def fail_sync(self, handle: int) -> None:
         """Fail a sync like Linux: mark the file's dirty pages clean.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import seeklog
+from crash.faulty import FaultyFiles
 from crash.recorder import Content, Outcome, PowerLoss, Promise, look
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.store_promise import (
@@ -28,13 +29,14 @@ from crash.transaction_promise import Replayed, TransactionPromise, replay, repl
 from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogReader, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
+from seeklog.log import take_durable_snapshot
 from seeklog.log.transaction import read_transaction
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.store import Store, transactions_of
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from seeklog.clients.consumer import Consumer
     from seeklog.files import Files
@@ -64,6 +66,19 @@ def seeded_names(seed: object) -> Iterator[None]:
         uuid.uuid4, random.choice = before  # type: ignore[assignment]
 
 
+class TurnsClock(FakeClock):
+    """A clock whose sleepers give the background threads of all stores time to look who waits for a partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stores: list[Store] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        for store in self.stores:
+            store._table.end_idle_turns()
+
+
 class StoreRecorder:
     """A store on a simulated disk, and its promise."""
 
@@ -76,7 +91,7 @@ class StoreRecorder:
         disk_type: type[SimFiles] = SimFiles,
     ) -> None:
         self.chance = chance
-        self.clock = FakeClock()
+        self.clock = TurnsClock()
         self.disk_type = disk_type
         self._first_disk = disk
         self.sim = disk_type(disk)
@@ -97,6 +112,8 @@ class StoreRecorder:
         self.deaths = 0
         """How often the process has died inside of a call."""
         self._store: Store | None = None
+        self._handles_of: dict[Store, Collection[int]] = {}
+        """The handles that other processes have open."""
         self.is_open = False
         """Whether the store has been opened, and what a crash left of it has been looked at."""
         self.sim.on_boundary = self._at_boundary
@@ -132,6 +149,7 @@ class StoreRecorder:
         files = self.door(self.files)
         with contextlib.nullcontext() if finishes else _finishing_nothing(files):
             self._store = open_store(files, clock=self.clock)
+        self.clock.stores.append(self._store)
         self._settle()
         if finishes:
             self._settle_transactions()
@@ -187,12 +205,12 @@ class StoreRecorder:
         self.promise.going = ""
         self.calls += 1
 
-    def send(self, topic: str, *counts: int, size: int = 40) -> None:
-        """Send a number of records to each partition in turns, with a producer."""
+    def send(self, topic: str, *counts: int, size: int = 40, by: Store | None = None) -> None:
+        """Send a number of records to each partition in turns, with a producer of this store or of another."""
         promised = self.topic(topic)
         waiting = [number for number, count in enumerate(counts) for _ in range(count)]
         self.chance.shuffle(waiting)
-        with self.store.producer() as producer:
+        with (by or self.store).producer() as producer:
             futures = []
             for number in waiting:
                 value, key = self.chance.randbytes(self.chance.choice((5, size))), b"key"
@@ -207,18 +225,18 @@ class StoreRecorder:
                 where = future.result(timeout=0)
                 assert (where.topic, where.partition, where.offset) == (topic, number, offset)
         for number in set(waiting):
-            self._settle_log(promised, number, grows=True)
+            self._settle_log(promised, number, grows=True, by=by)
         self.calls += 1
 
-    def _settle_log(self, topic: TopicPromise, number: int, *, grows: bool = False) -> None:
-        """Record the durable content of one partition."""
-        log, promise = self.store.log(topic.name, number), topic.logs[number]
+    def _settle_log(self, topic: TopicPromise, number: int, *, grows: bool = False, by: Store | None = None) -> None:
+        """Record the durable content of one partition, as its last writer knows it."""
+        log, promise = (by or self.store).log(topic.name, number), topic.logs[number]
         start = promise.start_at_least = promise.start_at_most = log.log_start_offset
         promise.possible = {at: found for at, found in promise.possible.items() if at >= start}
         if grows:
             promise.acknowledged_end = max(promise.possible, default=start - 1) + 1
             assert log.log_end_offset == promise.acknowledged_end
-            promise.durable_end = log.recovery_point
+            promise.durable_end = take_durable_snapshot(log).recovery_point
             if topic.flush == "batch":
                 assert promise.durable_end == promise.acknowledged_end, "acknowledged without a sync"
 
@@ -364,7 +382,16 @@ class StoreRecorder:
 
     def open_another(self) -> Store:
         """Open the same directory as another process. A kill ends both."""
-        return open_store(self.files, clock=self.clock)
+        files = FaultyFiles(self.files, methods=())
+        other = open_store(files, clock=self.clock)
+        self.clock.stores.append(other)
+        self._handles_of[other] = files.handles
+        return other
+
+    def kill_another(self, other: Store) -> None:
+        """Kill the process that has opened the directory beside this one."""
+        self.clock.stores.remove(other)
+        self.sim.process_crash(self._handles_of.pop(other))
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int], *, by: Store | None = None) -> None:
         """Commit as a consumer with manually assigned partitions, of this store or of another."""
@@ -442,6 +469,8 @@ class StoreRecorder:
 
     def _forget_store(self) -> None:
         self._store, self.is_open = None, False
+        self.clock.stores.clear()
+        self._handles_of.clear()
 
     # Crashes within a workload.
 

@@ -420,7 +420,7 @@ def compacted_commits(on: StoreRecorder) -> None:
         on.send("orders", 5, 5)
         on.maintain()
         on.commit("fraud", {("orders", 0): 1})
-    with mock.patch("seeklog.groups.groups.ROLL_RECORDS", 3):
+    with mock.patch.multiple("seeklog.groups.groups", ROLL_RECORDS=3, ROLL_FACTOR=1):
         for offset in range(1, 5):
             on.commit("fraud", {("orders", 0): offset, ("orders", 1): offset})
     on.commit("billing", {("orders", 0): 5})
@@ -512,6 +512,80 @@ def sends_os(on: StoreRecorder) -> None:
 @workload("sends, flush=interval")
 def sends_interval(on: StoreRecorder) -> None:
     send_to_several(on, "interval")
+
+
+def send_in_turn(on: StoreRecorder, flush: str) -> None:
+    """Two stores write the same partitions: each appends, rolls and retains what the other has appended."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush=flush, segment_bytes=2000, retention_bytes=6000)
+        on.send("orders", 1, 1)
+        other = on.open_another()
+        on.send("orders", 1, 1, by=other)
+    on.send("orders", 1)
+    on.send("orders", 2, 1, by=other)
+    on.clock.advance(1500)
+    on.store.maintain()
+    on.send("orders", 2, size=900)
+    on.send("orders", 3, size=900, by=other)
+    other.maintain()
+    on.send("orders", 1, 1)
+    other.close()
+    on.send("orders", 1)
+    on.close()
+
+
+@workload("two stores send in turn, flush=batch")
+def send_in_turn_batch(on: StoreRecorder) -> None:
+    send_in_turn(on, "batch")
+
+
+@workload("two stores send in turn, flush=os")
+def send_in_turn_os(on: StoreRecorder) -> None:
+    send_in_turn(on, "os")
+
+
+@workload("two stores send in turn, flush=interval")
+def send_in_turn_interval(on: StoreRecorder) -> None:
+    send_in_turn(on, "interval")
+
+
+@workload("two stores send in turn, one killed")
+def send_in_turn_and_kill(on: StoreRecorder) -> None:
+    """The killed one has the lock, or has returned it with records that are not synced."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush=on.chance.choice(("batch", "os", "interval")))
+        on.send("orders", 2, 2)
+        other = on.open_another()
+        on.send("orders", 1, by=other)
+        on.send("orders", 1)
+    on.send("orders", 2, 1, by=other)
+    on.kill_another(other)
+    on.send("orders", 1, 1)
+    other = on.open_another()
+    on.send("orders", 1, 1, by=other)
+    on.send("orders", 1)
+    on.kill_another(other)
+    on.maintain()
+    on.send("orders", 1)
+    on.close()
+
+
+@workload("a transaction beside another store's producer")
+def transaction_beside_a_producer(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush="interval")
+        other = on.open_another()
+        for by in (other, on.store, other):
+            on.send("orders", 1, 1, by=by)
+    on.transact("app", 1, {("orders", 0): [2], ("orders", 1): [1, 1]})
+    on.send("orders", 1, 1, by=other)
+    on.transact("app", 2, {("orders", 0): [1]})
+    on.send("orders", 1)
+    other.close()
+    on.close()
 
 
 @workload("maintain with retention")

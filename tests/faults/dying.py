@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from faults.children import STRACE, Child
 from faults.real_disk import RealDisk, Watch, take_disk
+from seeklog import names
 from seeklog.errors import LogClosed, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class Judge:
 
 def without_owners(disk: Disk) -> Disk:
     """Return the disk without the owners of locks, which differ in each run."""
-    for path in [path for path in disk.files if path.endswith("lock")]:
+    for path in [path for path in disk.files if path.endswith(("lock", names.WAITING))]:
         disk = disk.with_file(path, b"")
     return disk
 

@@ -20,7 +20,7 @@ from crash.sim import HANDLE_FIRST, Disk, Rename
 from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from crash.sim import Detail
 
@@ -45,11 +45,10 @@ class _Process:
         self.handles: dict[int, int] = {}
         self.gone: set[int] = set()
 
-    def die(self) -> None:
-        self.gone.update(self.handles)
-        for handle in self.handles.values():
-            os.close(handle)
-        self.handles.clear()
+    def die(self, numbers: Collection[int] | None) -> None:
+        for number in list(self.handles if numbers is None else numbers):
+            self.gone.add(number)
+            os.close(self.handles.pop(number))
 
 
 class RealDisk:
@@ -175,9 +174,9 @@ class RealDisk:
         """Return the visible files."""
         return take_disk(Path(self.root))
 
-    def process_crash(self) -> None:
-        """Close every handle and lock, as when the process dies."""
-        self._process.die()
+    def process_crash(self, handles: Collection[int] | None = None) -> None:
+        """Close every handle and lock, as when the process dies, or those of one of several processes."""
+        self._process.die(handles)
 
     def crash_states(self, detail: Detail | None = None) -> Iterator[tuple[str, Disk]]:
         """Yield the state after a kill: a real disk does not lose power here."""

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from log.workbench import BATCH_BYTES, CountingFiles, FailingFiles, QuickFiles, offsets, open_log, open_reader
+from faults.children import Child
+from log.workbench import (
+    BATCH_BYTES,
+    PATIENCE_S,
+    CountingFiles,
+    FailingFiles,
+    QuickFiles,
+    offsets,
+    open_log,
+    open_reader,
+    wait_until,
+)
 from seeklog import Log, Record
 from seeklog.errors import LogClosed, LogFailed, LogLocked
 from seeklog.log import ProducerSequence
+from seeklog.log.borrowing import read_note
 from seeklog.names import LOCK
 
 
@@ -106,7 +121,7 @@ def test_borrowing_is_refused_while_another_process_writes(pair: tuple[Log, Log]
 
 
 @pytest.mark.id("borrowed-after-more-than-appends")
-@pytest.mark.parametrize("change", ["rolls", "truncates", "deletes", "begins an epoch", "closes"])
+@pytest.mark.parametrize("change", ["rolls", "truncates", "deletes", "begins an epoch"])
 def test_log_must_be_reopened_if_another_did_more_than_append(pair: tuple[Log, Log], change: str) -> None:
     first, second = pair
     assert second.borrow()
@@ -121,39 +136,71 @@ def test_log_must_be_reopened_if_another_did_more_than_append(pair: tuple[Log, L
         case "begins an epoch":
             second.begin_epoch(7)
     second.append(value(9))
-    if change == "closes":
-        second.close()
-    else:
-        second.give_back()
+    second.give_back()
 
     assert not first.borrow()
     assert first.is_closed or first.has_failed
     second.close()
 
 
-def test_log_must_be_reopened_if_another_appended_too_much(pair: tuple[Log, Log]) -> None:
-    """Goal: reading more than 16 MiB with the lock held takes as long as an open, which leaves most of it unread."""
+def test_log_stays_open_if_another_closes_it(pair: tuple[Log, Log]) -> None:
+    """Goal: processes that come and go must not make those that stay open the log again and again."""
     first, second = pair
     assert second.borrow()
-    for _ in range(17):
-        second.append(bytes(1_000_000))
+    second.append(value(1))
+    second.close()
+
+    assert first.borrow()
+    assert first.append(value(2)) == 2
+    first.close()
+    with open_log(first.path) as log:
+        assert log.recovery.clean
+        assert offsets(log.scan()) == [0, 1, 2]
+
+
+def test_borrowing_reads_any_number_of_appended_bytes(pair: tuple[Log, Log]) -> None:
+    """Goal: in pieces, because a process may not have had its turn for long. The last batch is larger than a piece."""
+    first, second = pair
+    assert second.borrow()
+    for size in (*[100_000] * 30, 900_000):
+        second.append(bytes(size))
     second.give_back()
 
-    assert not first.borrow()
+    assert first.borrow()
+    assert first.append(value(1)) == 32
+    assert [len(record.value or b"") for record in first.scan()] == [10, *[100_000] * 30, 900_000, 10]
+    first.close()
     second.close()
 
 
-def test_damaged_append_of_another_writer_is_not_read_in(pair: tuple[Log, Log]) -> None:
+@pytest.mark.parametrize("position", [7, 11, 16], ids=["base offset", "length", "magic"])
+def test_damaged_header_of_another_writer_is_not_followed(pair: tuple[Log, Log], position: int) -> None:
     first, second = pair
     path = first.path / f"{0:020d}.log"
     assert second.borrow()
     second.append(value(1))
     second.give_back()
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1
+    data[BATCH_BYTES + position] ^= 1
     path.write_bytes(data)
 
     assert not first.borrow()
+    second.close()
+
+
+@pytest.mark.parametrize("sizes", [[1], [10] * 700, [40_000] * 9, [10, 40_000, 10] * 5, [32_768 - 61 - 8], [3900] * 90])
+def test_state_of_followed_batches_is_that_of_a_scan(pair: tuple[Log, Log], sizes: list[int]) -> None:
+    """Goal: only headers are read, at any distance from each other."""
+    first, second = pair
+    assert second.borrow()
+    for size in sizes:
+        second.append(bytes(size))
+    second.give_back()
+    assert first.borrow()
+
+    active = first._partition.unsealed.active
+    assert active.state.save() == second._partition.unsealed.active.state.save() == active.scan_all().save()
+    first.close()
     second.close()
 
 
@@ -256,6 +303,7 @@ def test_append_of_another_writer_stays_above_manual_watermark(tmp_path: Path) -
     second.close()
 
 
+@pytest.mark.id("borrowed-producer-sequences")
 def test_borrowing_reads_producer_sequences_of_another_writer(pair: tuple[Log, Log]) -> None:
     first, second = pair
     producer = ProducerSequence(producer_id=7, epoch=0, sequence=0)
@@ -335,11 +383,257 @@ def test_failed_borrow_releases_lock(pair: tuple[Log, Log], monkeypatch: pytest.
     second.append(value(1))
     second.give_back()
 
-    def fail(size: int) -> bytes:
+    def fail(size: int, *, crc: int) -> bool:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(first._partition.unsealed.active, "read_appended", fail)
+    monkeypatch.setattr(first._partition.unsealed.active, "follow", fail)
     assert not first.borrow()
     with open_log(first.path) as log:
         assert offsets(log.scan()) == [0, 1]
     second.close()
+
+
+# ---------------------------------------------------------------- without a sync
+
+
+def noted_recovery_point(log: Log) -> int:
+    note = read_note(QuickFiles(), str(log.path))
+    assert note is not None
+    return note.recovery_point
+
+
+def pair_of(path: Path, files: CountingFiles | FailingFiles, **settings: object) -> tuple[Log, Log]:
+    """Return two objects that have the same log open, both returned. The second one uses `files`."""
+    first = returned(open_log(path, background=False, **settings))
+    return first, returned(open_log(path, background=False, files=files, **settings))
+
+
+@pytest.mark.id("passed-on-with-its-recovery-point")
+@pytest.mark.parametrize("flush", ["os", "interval"])
+def test_next_writer_takes_over_records_that_are_not_synced(tmp_path: Path, flush: str) -> None:
+    files = CountingFiles()
+    first, second = pair_of(tmp_path, files, flush=flush)
+    assert first.borrow()
+    first.append(value(0))
+    first.flush()
+    first.append(value(1))
+    first.pass_on()
+    assert noted_recovery_point(first) == 1
+
+    assert second.borrow()
+    assert (second.recovery_point, second.log_end_offset, second.high_watermark) == (1, 2, 2)
+    before = len(files.diary)
+    second.flush()
+    assert [name.endswith(".log") for operation, name in files.diary[before:] if operation == "sync"][:1] == [True]
+    assert second.recovery_point == 2
+    second.pass_on()
+    assert first.borrow()
+    assert first.recovery_point == 2
+    first.close()
+    second.close()
+
+
+def test_log_whose_appends_wait_for_sync_is_synced_before_it_is_passed_on(tmp_path: Path) -> None:
+    first, second = pair_of(tmp_path, CountingFiles(), flush="batch")
+    assert first.borrow()
+    first.append_many([Record(value(0))], wait=False)
+    first.pass_on()
+
+    assert noted_recovery_point(first) == 1
+    assert second.borrow()
+    assert second.high_watermark == 1
+    first.close()
+    second.close()
+
+
+@pytest.mark.id("passed-on-without-unsealed-segments")
+def test_rolled_segments_are_sealed_before_log_is_passed_on(tmp_path: Path) -> None:
+    """Goal: the note names the last segment only, so nobody else would sync or seal the others."""
+    first, second = pair_of(tmp_path, CountingFiles(), flush="os")
+    assert first.borrow()
+    first.append(value(0))
+    first.roll()
+    first.pass_on()
+
+    assert first.is_returned, "it had to be closed instead"
+    assert (tmp_path / f"{0:020d}.seal").exists()
+    assert noted_recovery_point(first) == 1
+    assert not second.borrow()
+    first.close()
+
+
+@pytest.mark.id("passed-on-sync-comes-back")
+def test_background_syncs_records_of_returned_log_unless_another_writes_it(tmp_path: Path) -> None:
+    files = CountingFiles()
+    other, log = pair_of(tmp_path, files, flush="interval")
+    assert log.borrow()
+    log.append(value(0))
+    log.pass_on()
+    assert other.borrow()
+    before = len(files.diary)
+
+    log._partition.do_background_work()
+    assert not [operation for operation, _ in files.diary[before:] if operation == "sync"]
+    other.pass_on()
+    log._partition.do_background_work()
+    assert [operation for operation, _ in files.diary[before:] if operation == "sync"]
+    assert noted_recovery_point(log) == 1
+    assert log.is_returned
+    log.close()
+    other.close()
+
+
+def test_interval_of_next_writer_covers_records_of_the_one_before(tmp_path: Path) -> None:
+    """Goal: the writer before may be killed, and then nobody else syncs them."""
+    first = returned(open_log(tmp_path, background=False, flush="interval"))
+    second = returned(open_log(tmp_path, background=True, flush="interval", flush_interval_ms=1))
+    assert first.borrow()
+    first.append(value(0))
+    first.pass_on()
+
+    assert second.borrow()
+    wait_until(lambda: second.recovery_point == 1, "the background thread syncs")
+    second.close()
+    first.close()
+
+
+@pytest.mark.id("failed-sync-is-not-passed-on")
+def test_failed_sync_of_one_writer_is_recovered_by_the_next(tmp_path: Path) -> None:
+    """Goal: pages of a failed sync read back fine, and a second sync succeeds without writing them."""
+    files = FailingFiles("sync", ".log")
+    first, second = pair_of(tmp_path, files, flush="interval")
+    assert first.borrow()
+    first.append(value(0))
+    first.pass_on()
+    assert second.borrow()
+    files.fails = True
+    with pytest.raises(LogFailed):
+        second.flush()
+    with pytest.raises(LogFailed):
+        second.pass_on()
+    files.fails = False
+    second.close()
+
+    assert read_note(QuickFiles(), str(tmp_path)) is None
+    assert not first.borrow()
+    written = CountingFiles()
+    with open_log(tmp_path, files=written) as log:
+        operations = [operation for operation, name in written.diary if name.endswith(".log")]
+        assert operations[: operations.index("sync") + 1][-3:] == ["write", "truncate", "sync"]
+        assert offsets(log.scan()) == [0]
+
+
+@pytest.mark.id("changed-log-is-reopened-once")
+def test_a_changed_log_is_reopened_once_by_each_of_the_others(tmp_path: Path) -> None:
+    """Goal: an open that counted as one after a kill would make the others open the log again, and so on."""
+    first = returned(open_log(tmp_path, background=False))
+    logs = [first, *(returned(open_log(tmp_path, background=False)) for _ in range(2))]
+    assert logs[0].borrow()
+    logs[0].append(value(0))
+    logs[0].roll()
+    logs[0].append(value(1))
+    logs[0].pass_on()
+    generation = logs[0]._partition.promises.generation
+    for number in (1, 2):
+        assert not logs[number].borrow()
+        logs[number] = returned(open_log(tmp_path, background=False))
+        assert logs[number]._partition.promises.generation == generation
+
+    for _ in range(2):
+        for log in logs:
+            assert log.borrow()
+            log.append(value(2))
+            log.pass_on()
+    for log in logs:
+        log.close()
+
+
+def test_index_files_are_continued_after_entries_of_another_writer(tmp_path: Path) -> None:
+    """Goal: replacing them after each turn would write megabytes, and sync them."""
+    small = {"index_interval_bytes": 100, "flush": "os"}
+    files = CountingFiles()
+    first, second = pair_of(tmp_path, files, **small)
+    before = len(files.diary)
+    for _ in range(10):
+        for log in (first, second):
+            assert log.borrow()
+            for number in range(40):
+                log.append(value(number), timestamp_ms=1000 * log.log_end_offset)
+            log.pass_on()
+
+    assert not [name for operation, name in files.diary[before:] if operation == "rename"]
+    assert first.borrow()
+    first.roll()
+    first.close()
+    second.close()
+    with open_log(tmp_path, **small) as log:
+        assert [log.offset_at_time(1000 * number) for number in range(800)] == list(range(800))
+        assert not log.recovery.rebuilt_indexes
+
+
+def test_forked_child_cannot_borrow_a_returned_log(tmp_path: Path) -> None:
+    log = open_log(tmp_path, background=False)
+    log.append(value(0))
+    log.give_back()
+
+    def borrow(report: Callable[[str], None]) -> None:
+        report(f"{log.borrow()}")
+        with pytest.raises(LogClosed, match="forked"):
+            log.append(value(1))
+        log.close()
+
+    child = Child(borrow)
+    assert child.rest() == ["False"]
+    assert child.wait() == 0
+    assert log.borrow()
+    assert log.append(value(1)) == 1
+    log.close()
+
+
+def test_manual_watermark_of_another_writer_is_followed(tmp_path: Path) -> None:
+    first, second = pair_of(tmp_path, CountingFiles(), high_watermark="manual")
+    assert second.borrow()
+    second.append(value(0))
+    second.advance_high_watermark(1)
+    second.give_back()
+
+    assert first.borrow()
+    assert first.high_watermark == 1
+    first.close()
+    second.close()
+
+
+@pytest.mark.id("background-sync-is-not-a-turn")
+def test_log_borrowed_for_a_background_sync_is_not_taken_for_held(tmp_path: Path) -> None:
+    """Goal: the thread returns it at its end, and an append of another thread would fail."""
+
+    class Waiting(CountingFiles):
+        began, may_end = threading.Event(), threading.Event()
+        waits = False
+
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            if self.waits:
+                self.began.set()
+                self.may_end.wait(PATIENCE_S)
+
+    files = Waiting()
+    other, log = pair_of(tmp_path, files, flush="interval")
+    assert log.borrow()
+    log.append(value(0))
+    log.pass_on()
+    files.waits = True
+    with ThreadPoolExecutor(2) as threads:
+        syncing = threads.submit(log._partition.do_background_work)
+        assert files.began.wait(PATIENCE_S)
+        borrowing = threads.submit(log.borrow)
+        assert not borrowing.done()
+        files.may_end.set()
+        syncing.result(PATIENCE_S)
+        assert borrowing.result(PATIENCE_S)
+    assert log.append(value(1)) == 1
+    log.pass_on()
+    log.pass_on()  # does nothing
+    assert other.borrow()
+    other.close()
+    log.close()

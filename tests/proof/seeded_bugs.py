@@ -381,7 +381,7 @@ BUGS: Final = (
         (
             Edit(
                 "_read_appended",
-                "saved is None or saved.structure != own.structure",
+                "saved is None or saved.structure != own.structure or note.base_offset != active.base_offset",
                 "note.base_offset != active.base_offset",
             ),
         ),
@@ -393,6 +393,73 @@ BUGS: Final = (
         "a borrower counts batches of other processes as its own",
         (Edit("retake", "left.split()[1:2] == [self._lock.token]", "True"),),
         ("borrowed-in-turn",),
+    ),
+    Bug(
+        10,
+        "the next writer takes unsynced records of the last one for synced",
+        (Edit("_read_appended", "note.recovery_point", "self.log_end_offset"),),
+        ("passed-on-with-its-recovery-point", *store_state_of("two stores send in turn, flush=interval")),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a log is passed on with segments that are not sealed",
+        (
+            Edit(
+                "give_back",
+                "syncs or self._syncs_each or unsealed.rolled or unsealed.has_new_names",
+                "syncs or self._syncs_each",
+            ),
+        ),
+        ("passed-on-without-unsealed-segments",),
+    ),
+    Bug(
+        10,
+        "records of a returned log are not synced by their interval",
+        (Edit("do_background_work", "self.sync_returned()"),),
+        ("passed-on-sync-comes-back",),
+    ),
+    Bug(
+        10,
+        "a failed log leaves a note when it closes",
+        (Edit("close", "not has_failed", "True"),),
+        ("failed-sync-is-not-passed-on",),
+    ),
+    Bug(
+        10,
+        "a writer that opens a changed log again looks like one after a kill",
+        (Edit("borrow", "self._writer_lock.put_back()"),),
+        ("changed-log-is-reopened-once",),
+    ),
+    Bug(
+        10,
+        "a borrower forgets the producers of other processes",
+        (Edit("note_in", "self.note(_batches_of(segment, start, end))"),),
+        ("borrowed-producer-sequences",),
+    ),
+    Bug(
+        10,
+        "an idle partition is not returned to a process that waits for it",
+        (Edit("end_idle_turns", "self._try_return(entry)"),),
+        ("producers-take-turns",),
+    ),
+    Bug(
+        10,
+        "the process that had the last turn takes the next one, too",
+        (Edit("take_in_turn", "had_last_turn and is_awaited(files, queue)", "False"),),
+        ("turns-go-round",),
+    ),
+    Bug(
+        10,
+        "a reader of a partition that others write reads from this process's writer",
+        (Edit("open_log", "not self.is_shared", "True"),),
+        ("shared-partition-is-read-from-disk",),
+    ),
+    Bug(
+        10,
+        "a commit does not wait for the sync of a returned partition",
+        (Edit("_flush_shared", "writer.sync_returned()"),),
+        ("flush-of-shared-partition",),
     ),
     # ---------------------------------------------------------------- 11: model
     Bug(

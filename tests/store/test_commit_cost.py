@@ -11,6 +11,7 @@ import pytest
 
 from log.workbench import CountingFiles
 from seeklog import Consumer, Store, TopicPartition
+from seeklog.errors import OffsetOutOfRange
 from seeklog.groups.groups import ROLL_RECORDS
 from seeklog.log import take_snapshot
 from seeklog.names import CONSUMER_OFFSETS
@@ -126,6 +127,7 @@ def test_commit_is_durable_after_compaction_without_disk_space(store: Store, mon
 
     store.commit_offsets("g", {ZERO: 1})
     monkeypatch.setattr("seeklog.groups.groups.ROLL_RECORDS", 2)
+    monkeypatch.setattr("seeklog.groups.groups.ROLL_FACTOR", 1)
     monkeypatch.setattr(Log, "roll", is_full)
     for offset in (2, 3, 4):
         store.commit_offsets("g", {ZERO: offset})
@@ -138,3 +140,55 @@ def test_two_stores_that_commit_in_turn_see_each_others_commits(store: Store, tm
             (store, other)[number % 2].commit_offsets(f"g{number % 3}", {ZERO: number % 10})
         for each in (store, other):
             assert [each.lag(f"g{group}")[0].committed for group in range(3)] == [8, 9, 7]
+
+
+def test_commit_of_many_partitions_looks_at_no_log_again(tmp_path: Path) -> None:
+    """Goal: a member commits what it has read. A look took a millisecond, so a thousand partitions took a second."""
+    count = 200
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("many", partitions=count)
+        for number in range(count):
+            append(store, "many", [b"x"], partition=number)
+    with (
+        open_store(tmp_path / "store") as store,
+        store.consumer(["many"], group="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer,
+    ):
+        seen = 0
+        while seen < count:
+            seen += len(consumer.poll())
+        consumer.commit()
+        assert calls_of(consumer.commit) < 50 * count
+        assert sum(lag.committed or 0 for lag in store.lag("g")) == count
+        with pytest.raises(OffsetOutOfRange):
+            consumer.commit({TopicPartition("many", 7): 2})
+        append(store, "many", [b"x"], partition=7)
+        consumer.commit({TopicPartition("many", 7): 2})
+
+
+def test_commit_for_recreated_topic_is_checked_in_new_log(tmp_path: Path) -> None:
+    """Goal: the last look at the log of the old topic says nothing about the new one."""
+    with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
+        store.create_topic("events", partitions=1)
+        append(store, "events", [b"x"] * 10)
+        store.commit_offsets("g", {ZERO: 10})
+        store.delete_topic("events")
+        other.create_topic("events", partitions=1)
+        with pytest.raises(OffsetOutOfRange):
+            store.commit_offsets("g", {ZERO: 5})
+
+
+def test_segment_of_commits_holds_several_commits_of_many_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a roll and a compaction take several syncs, which a commit should not pay for."""
+    monkeypatch.setattr("seeklog.groups.groups.ROLL_RECORDS", 20)
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("many", partitions=10)
+        offsets = {TopicPartition("many", number): 0 for number in range(10)}
+        for _ in range(9):
+            store.commit_offsets("g", offsets)
+        log = store.log(CONSUMER_OFFSETS, store._groups.partition_of("g").partition)
+        assert log.segment_count == 1
+        for _ in range(2):
+            store.commit_offsets("g", offsets)
+        assert store.log(CONSUMER_OFFSETS, store._groups.partition_of("g").partition).segment_count > 1

@@ -157,9 +157,9 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
     """Send two batches in one round and two writes, and call `do` after the append of the first."""
     append = store._table.append
 
-    def append_and_do(*arguments: Any) -> Any:
+    def append_and_do(*arguments: Any, **options: Any) -> Any:
         store._table.append = append  # type: ignore[method-assign]
-        appended = append(*arguments)
+        appended = append(*arguments, **options)
         do()
         return appended
 

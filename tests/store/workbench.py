@@ -100,7 +100,7 @@ def snapshot(root: Path, *, locks: bool = True) -> Snapshot:
                 found[key] = f"link to {os.readlink(path)}"
             elif path.is_dir():
                 found[key] = "directory"
-            elif locks or name not in (names.LOCK, names.TOPICS_LOCK):
+            elif locks or name not in (names.LOCK, names.WAITING, names.TOPICS_LOCK):
                 found[key] = path.read_bytes()
     return found
 

@@ -31,6 +31,9 @@ class _WholeLog:
     def sync(self, log: Unsynced, *, end: int) -> None:
         log.flush()
 
+    def end_turn(self, *, has_more: bool) -> None:
+        """Do nothing: an open log stays locked."""
+
 
 class LogWriter:
     """Appends records to one log in batches. Any thread may append.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from seeklog import names
 from seeklog.clients.gathering import Intake, Lane, Route, SendFuture
 from seeklog.clients.sender import Destination, Sender, Unsynced, check_batching
-from seeklog.clock import Clock
+from seeklog.clock import Clock, check_wait_s
 from seeklog.errors import LogClosed, LogFailed, ProducerFenced, SeeklogError, UsageError
 from seeklog.log import Log, ProducerSequence, TimestampRule
 from seeklog.metrics import Family, ProducerSection
@@ -54,6 +54,7 @@ class ProducerOptions(TypedDict, total=False):
     linger_ms: float
     buffer_bytes: int
     partitioner: Partitioner
+    lock_timeout: float
     idempotence: bool
     name: str | None
     resume: bool
@@ -67,12 +68,16 @@ class _PartitionDestination:
 
     reopens = True
 
-    def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, *, lock_timeout: float) -> None:
         self._table = table
         self._partition = partition
+        self._lock_timeout = lock_timeout
 
     def append(self, batches: Sequence[GrowingBatch]) -> tuple[range, Log | None]:
-        return self._table.append(self._partition, batches)
+        return self._table.append(self._partition, batches, wait_s=self._lock_timeout)
+
+    def end_turn(self, *, has_more: bool) -> None:
+        self._table.end_turn(self._partition, has_more=has_more)
 
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Sync the log that was appended to. One opened since may lack its records."""
@@ -92,9 +97,10 @@ class _NumberedDestination:
 
     reopens = True
 
-    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity, *, lock_timeout: float) -> None:
         self._table = table
         self._partition = partition
+        self._lock_timeout = lock_timeout
         self._identity = identity
         self._next: ProducerSequence | None = None
         self._topic_id = ""
@@ -107,7 +113,7 @@ class _NumberedDestination:
         self._next = None
         for attempt in range(ATTEMPTS):
             try:
-                with self._table.writing(self._partition) as log:
+                with self._table.writing(self._partition, wait_s=self._lock_timeout) as log:
                     topic_id = self._table.topic_id(self._partition)
                     written: range | None = None
                     if sequence is None or topic_id != self._topic_id:
@@ -153,6 +159,9 @@ class _NumberedDestination:
     def sync(self, log: Unsynced, *, end: int) -> None:
         """Do nothing: every append has waited."""
 
+    def end_turn(self, *, has_more: bool) -> None:
+        self._table.end_turn(self._partition, has_more=has_more)
+
 
 class Producer(Intake):
     """Sends records to topics. Any thread may send.
@@ -174,8 +183,10 @@ class Producer(Intake):
         linger_ms: float,
         buffer_bytes: int,
         partitioner: Partitioner,
+        lock_timeout: float,
         identity: Identity | None = None,
     ) -> None:
+        check_wait_s("lock_timeout", lock_timeout)
         check_batching(batch_bytes=batch_bytes, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         if not callable(partitioner):
             raise UsageError(f"a partitioner must be callable with a key and a count, not {partitioner!r}")
@@ -187,6 +198,7 @@ class Producer(Intake):
         )
         self._table = table
         self._batch_bytes = batch_bytes
+        self._lock_timeout = lock_timeout
         self._identity = identity
         self._clock = clock
         self._lanes: dict[TopicPartition, Lane] = {}
@@ -271,9 +283,9 @@ class Producer(Intake):
         """Return the lane to a partition, which is opened for writing when a batch arrives."""
         destination: Destination
         if self._identity is None:
-            destination = _PartitionDestination(self._table, partition)
+            destination = _PartitionDestination(self._table, partition, lock_timeout=self._lock_timeout)
         else:
-            destination = _NumberedDestination(self._table, partition, self._identity)
+            destination = _NumberedDestination(self._table, partition, self._identity, lock_timeout=self._lock_timeout)
         return Lane(str(partition), destination, batch_bytes=batch_bytes, partition=partition)
 
     def flush(self) -> None:
@@ -303,8 +315,10 @@ class Producer(Intake):
         self.flush()
         topic, number = partition
         self._find_route(topic).lane_to(number)
-        with self._table.writing(TopicPartition(topic, number)) as log:
+        wanted = TopicPartition(topic, number)
+        with self._table.writing(wanted, wait_s=self._lock_timeout) as log:
             known = log.next_sequence(self._identity.producer_id)
+        self._table.end_turn(wanted, has_more=False)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
     def metrics(self) -> dict[str, Any]:

@@ -68,6 +68,10 @@ class Destination(Protocol):
         """Make what was appended to a log below offset `end` durable."""
         ...
 
+    def end_turn(self, *, has_more: bool) -> None:
+        """Let other processes append. `has_more`: other batches are ready, maybe for this log. Raises nothing."""
+        ...
+
 
 class _Part(NamedTuple):
     """Records that were appended at once: a whole batch, unless it was too large and had to be split."""
@@ -289,6 +293,9 @@ class Sender(Gatherer):
                 # No record that was appended to this log can be known to be durable.
                 failures[log] = self._failure(lane, error)
         self.metrics.append_seconds.observe(self._clock.monotonic() - began)
+        has_more = len(self._full) > 0
+        for lane in {batch.lane for batch in batches}:
+            lane.destination.end_turn(has_more=has_more)
         for batch, parts in sent:
             self._complete(
                 batch,

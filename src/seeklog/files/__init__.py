@@ -26,7 +26,7 @@ from seeklog.files.local import (
     absolute,
     local_path,
 )
-from seeklog.files.lock import SHORT_WAIT_S, Lock, retry_while_locked, take_lock
+from seeklog.files.lock import SHORT_WAIT_S, Lock, is_awaited, retry_while_locked, take_in_turn, take_lock
 from seeklog.files.translation import advice_for, is_full, translate, translated
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "ReadOnlyFiles",
     "absolute",
     "advice_for",
+    "is_awaited",
     "is_full",
     "local_path",
     "publish_file",
@@ -53,6 +54,7 @@ __all__ = [
     "retry_while_locked",
     "stage_file",
     "sync_ancestors",
+    "take_in_turn",
     "take_lock",
     "translate",
     "translated",

@@ -1,7 +1,13 @@
-"""Lock files: acquiring, holding, releasing, and waiting for short-lived holders."""
+"""Lock files: acquiring, holding, releasing, and waiting for short-lived holders, in turn if they are many.
+
+A process that waits for its turn holds a second lock file, the *queue*, which has room for one. Holders of the first
+lock look at the queue: if a process waits there, they release the lock soon, and do not acquire it again before that
+process. The others wait for the place in the queue. So the turns go round, and nobody waits forever.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 import weakref
@@ -18,6 +24,15 @@ Result = TypeVar("Result")
 SHORT_WAIT_S = 1.0
 MIN_PAUSE_S = 0.001
 MAX_PAUSE_S = 0.02
+# Between two looks for a turn. A process in the queue looks often, because the turns of others are short: after an
+# eighth of the time that it has waited. The processes that wait for its place all look at the same rate, so each has
+# the same chance.
+MIN_TURN_PAUSE_S = 0.00005
+QUEUE_PAUSE_S = 0.0005
+# A process that has just had its turn looks after the others have: they get the place in the queue first.
+POLITE_PAUSE_S = 0.001
+# After this time the holder is not one that takes turns.
+LONG_WAIT_S = 1.0
 
 _held_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
@@ -52,6 +67,10 @@ class Lock:
         """Release the lock until `retake`."""
         self.token = self.token or uuid.uuid4().hex
         self._files.unlock(self.number, f"{self._owner} {self.token} {note}")
+
+    def put_back(self) -> None:
+        """Release the lock, and leave the text that the holder before this one left."""
+        self._files.unlock(self.number, self.left)
 
     def retake(self) -> str:
         """Acquire the lock again; return the text of its last holder, which may be this one.
@@ -111,6 +130,65 @@ def retry_while_locked(clock: Clock, wait_s: float, attempt: Callable[[], Result
                 raise
         clock.sleep(pause)
         pause = min(2 * pause, MAX_PAUSE_S)
+
+
+def is_awaited(files: Files, queue: str) -> bool:
+    """Return whether a process waits in a queue. Nothing is written."""
+    try:
+        return files.is_locked(queue)
+    except OSError:
+        return False  # nobody has ever waited
+
+
+def take_in_turn(
+    files: Files,
+    queue: str,
+    attempt: Callable[[], Result],
+    *,
+    clock: Clock,
+    wait_s: float,
+    had_last_turn: bool = False,
+) -> Result:
+    """Call `attempt` until it stops raising `LogLocked`, or `wait_s` has passed: then raise the last error.
+
+    After the first failure this process waits for its turn in `queue`, the path of a lock file. With `had_last_turn` it
+    does so from the start if another process is waiting.
+    """
+    if not (had_last_turn and is_awaited(files, queue)):
+        had_last_turn = False
+        try:
+            return attempt()
+        except LogLocked:
+            if wait_s <= 0:
+                raise
+    began = clock.monotonic()
+    if had_last_turn:
+        clock.sleep(POLITE_PAUSE_S)
+    with contextlib.ExitStack() as held:
+        is_next = False
+        while True:
+            if not is_next:
+                is_next = _enter(files, queue, held)
+            waited = clock.monotonic() - began
+            if is_next or waited >= wait_s:
+                try:
+                    return attempt()
+                except LogLocked:
+                    if waited >= wait_s:
+                        raise
+            longest = QUEUE_PAUSE_S if waited < LONG_WAIT_S else MAX_PAUSE_S
+            clock.sleep(min(max(waited / 8, MIN_TURN_PAUSE_S), longest) if is_next else longest)
+
+
+def _enter(files: Files, queue: str, held: contextlib.ExitStack) -> bool:
+    """Take the place in a queue, until `held` is closed. Return False if another process has it."""
+    try:
+        held.callback(take_lock(files, queue).close)
+    except LogLocked:
+        return False
+    except OSError:
+        pass  # there is no room for the file: wait without a place
+    return True
 
 
 def _close_locks() -> None:

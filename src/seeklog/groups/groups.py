@@ -54,6 +54,8 @@ OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segmen
 LOCK_WAIT_S: Final = 30.0
 # Bounds the first read of a group: the last segment of its partition, and what compaction left of those before.
 ROLL_RECORDS: Final = 2048
+# A commit of a thousand partitions appends a thousand records. The segment holds ten of them before it is rolled.
+ROLL_FACTOR: Final = 10
 MAX_METADATA_BYTES: Final = 4096
 MAX_GROUP_NAME_BYTES: Final = 1024
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -103,7 +105,10 @@ class _OffsetsPartition:
             self.groups[change.name] = change.group
         else:
             self.groups.pop(change.name, None)
-        if self._next_offset - self._rolled_at >= ROLL_RECORDS:
+        appended = self._next_offset - self._rolled_at
+        if appended >= ROLL_RECORDS and appended >= ROLL_FACTOR * sum(
+            len(group.offsets) for group in self.groups.values()
+        ):
             self._compact(log)
 
     def _compact(self, log: Log) -> None:
@@ -408,22 +413,25 @@ class Groups:
             raise UsageError(f"commit an offset, or a pair of an offset and a text, not {value!r}")
         if metadata != "":
             check_text("metadata of a commit", metadata, max_bytes=MAX_METADATA_BYTES)
+        log = self._table.reading(partition)
+        if 0 <= offset <= log.known_watermark:
+            # A member commits what it has read, so the last look at the log is enough: another takes a millisecond.
+            return self._checked_in(log, partition, offset, metadata)
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
     def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
-        seen = take_snapshot(log)
-        end = seen.log_end_offset
-        if seen.recovery_point < offset <= end:
-            # A commit is durable, so the records before it must be, too: after a power loss new records would get their
-            # offsets, and the group would skip them. If another process writes them, its flush policy decides.
-            self._table.flush(partition)
-        if not 0 <= offset <= end:
-            raise OffsetOutOfRange(
-                offset,
-                log_start_offset=seen.log_start_offset,
-                log_end_offset=end + 1,
-                what=f"the offset to commit for {partition},",
-            )
+        if not 0 <= offset <= log.known_watermark:
+            seen = take_snapshot(log)
+            if not 0 <= offset <= seen.log_end_offset:
+                raise OffsetOutOfRange(
+                    offset,
+                    log_start_offset=seen.log_start_offset,
+                    log_end_offset=seen.log_end_offset + 1,
+                    what=f"the offset to commit for {partition},",
+                )
+        # A commit is durable, so the records before it must be, too: after a power loss new records would get their
+        # offsets, and the group would skip them. If another process writes them, its flush policy decides.
+        self._table.flush(partition, below=offset)
         return CommittedOffset(
             offset=offset,
             leader_epoch=log.leader_epoch,

@@ -11,7 +11,7 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import LogClosed
 from seeklog.files import Handle, is_full
-from seeklog.log.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
+from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust
 from seeklog.log.side.pages import PageSums
 from seeklog.record.crc import crc32c
@@ -22,8 +22,10 @@ logger = logging.getLogger("seeklog")
 # Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
-# The appends of another writer are read in one piece. Beyond this size, reopening the log is as fast.
-MAX_APPENDED_BYTES = 16 << 20
+# What another writer appended is read in pieces of this size. After a batch that is larger, only a page is read, for
+# the next header.
+SKIM_BYTES = 32768
+HEADERS_BYTES = 4096
 
 
 class ActiveSegment(Segment):
@@ -112,21 +114,46 @@ class ActiveSegment(Segment):
             if len(state.offset_table) - written >= INDEX_WRITE_BYTES:
                 self.write_indexes()
 
-    def read_appended(self, size: int) -> bytes | None:
-        """Read the batches that another writer appended, up to `size`, into the state; return them.
+    def follow(self, size: int, *, crc: int) -> bool:
+        """Add the batches that another writer appended, up to `size`; return whether any has a producer.
 
-        None if they are incomplete or too large to read at once. The state is then unusable.
+        Reads the headers, because the other writer has checked the records. Raises `CorruptionError` if the file has
+        another size, or the headers do not lead to it. The state is then unusable.
         """
-        state, handle = self.state, self.handle()
-        missing = size - state.size
-        if not 0 <= missing <= MAX_APPENDED_BYTES or self.shared.files.size(handle.number) != size:
-            return None
-        data = self.shared.files.read(handle.number, missing, state.size)
-        if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
-            return None
-        # The index files hold the other writer's entries, which may differ from the tables here.
-        self._written = None
-        return data
+        state, files, number = self.state, self.shared.files, self.handle().number
+        contiguous_from = self.base_offset if self.contiguous else INT64_MAX
+        has_producers, wanted = False, SKIM_BYTES
+        is_whole = state.size <= size == files.size(number)
+        while is_whole and state.size < size:
+            start = state.size
+            data = files.read(number, wanted, start)
+            skimmed, has_some = state.skim(data, size - start, contiguous_from, crc)
+            has_producers = has_producers or has_some
+            is_whole = skimmed > 0
+            wanted = HEADERS_BYTES if skimmed > len(data) else SKIM_BYTES
+        if not is_whole:
+            raise self.damaged(f"whole batches do not end at byte {size:,}, as noted by the last writer", state.size)
+        return has_producers
+
+    def follow_indexes(self) -> bool:
+        """Continue the index files after another writer's entries; False if they are not those of the tables here.
+
+        The entries depend on the batches alone, but for the last time index entry of a clean close: a log that was
+        opened after that has it, and one that was opened by a recovery has not.
+        """
+        written = []
+        for path, table in self._index_tables():
+            try:
+                handle = Handle(self.shared.files, path)
+            except FileNotFoundError:
+                return False
+            size = self.shared.files.size(handle.number)
+            last = max(0, size - TIME_ENTRY.size)
+            if table[last:size] != self.shared.files.read(handle.number, size - last, last):
+                return False
+            written.append(size)
+        self._written = written
+        return True
 
     def sync(self) -> None:
         handle = self.handle()  # keeps the file open if the log is closed during the sync
@@ -181,9 +208,10 @@ class ActiveSegment(Segment):
     def _table_sizes(self) -> list[int]:
         return [len(self.state.offset_table), len(self.state.time_table)]
 
-    def sync_indexes(self) -> None:
-        """Add the final time index entry, as Kafka does on close, and sync the index files."""
-        self.state.finish_times()
+    def sync_indexes(self, *, finishes: bool) -> None:
+        """Sync the index files. With `finishes`, add the final time index entry, as Kafka does on close."""
+        if finishes:
+            self.state.finish_times()
         self.write_indexes()
         if self._written is not None:
             self._sync_index_files()

@@ -48,6 +48,10 @@ class KnownProducers:
     def note(self, batches: Iterable[ProducerBatch]) -> None:
         self.state.note(batches, now_ms=self._now_ms())
 
+    def note_in(self, segment: Segment, *, start: int, end: int) -> None:
+        """Note the batches of a segment in a range of offsets."""
+        self.note(_batches_of(segment, start, end))
+
     def last_offsets(self) -> dict[int, int]:
         return self.state.last_offsets(now_ms=self._now_ms())
 

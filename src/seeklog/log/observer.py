@@ -19,7 +19,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, read_if_exists
 from seeklog.files.remote import RemoteFiles
-from seeklog.log.borrowing import read_note
+from seeklog.log.borrowing import Note, read_note
 from seeklog.log.broker_visit import after_visit, check_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
@@ -450,13 +450,13 @@ class Observer:
         checkpoint = self._checkpoint
         if checkpoint is None or checkpoint.foreign or self._tail.seal is not None:
             return True
-        return self.was_returned
+        return self.note() is not None
 
-    @property
-    def was_returned(self) -> bool:
-        """Whether the last writer has released the log with a note: then everything is synced, whatever is known."""
+    def note(self) -> Note | None:
+        """Return the note of the last writer if it has released the log: then the last segment ends with it."""
         note = read_note(self.files, self.directory)
-        return note == (self._tail.base_offset, self._tail.file_size())
+        is_current = note is not None and note[:2] == (self._tail.base_offset, self._tail.file_size())
+        return note if is_current else None
 
     @property
     def contiguous_from(self) -> int:

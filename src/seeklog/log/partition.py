@@ -7,6 +7,7 @@ take neither: they use `view` and the offsets, which are replaced, never changed
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -215,11 +216,7 @@ class Partition:
             files.sync_directory(directory)
         # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from
         # before it. A writer that left a note had finished all its changes.
-        was_killed = (
-            own is not None
-            and own.active is None
-            and self._writer_lock.left != (mended.active.base_offset, mended.active.size)
-        )
+        was_killed = own is not None and own.active is None and not _is_of(self._writer_lock.left, mended.active)
         promises.generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
@@ -243,17 +240,31 @@ class Partition:
 
     # ------------------------------------------------------------ borrowing
 
-    def give_back(self) -> None:
-        """Make everything durable and let other processes write the log, until `borrow`."""
+    @property
+    def is_returned(self) -> bool:
+        """Whether another process may be writing the log, until it is borrowed again."""
+        return self._writer_lock.is_given_back
+
+    def give_back(self, *, syncs: bool = True) -> None:
+        """Let other processes write the log, until `borrow`. With `syncs`, everything is durable first.
+
+        Without, the records that this log syncs later are left to the next holder. If that does not come, this log
+        borrows itself back for the sync.
+        """
         with self.sync_lock:
+            if self._writer_lock.is_given_back:
+                return
             with self.lock:
                 if self.gate.refusal is not None:
                     self.gate.check()
                 # No append may come between the sync and the note.
                 self.gate.close("was returned and may be written by another process; borrow it first")
-            self._sync(checkpoints=False)
+            unsealed = self.unsealed
+            # A note names no other segment, so the others must be sealed.
+            if syncs or self._syncs_each or unsealed.rolled or unsealed.has_new_names:
+                self._sync(checkpoints=False)
             # Without room for a seal, the next writer could not know that it is missing.
-            if not self.unsealed.rolled and self._release_with_note():
+            if not unsealed.rolled and self._release_with_note():
                 return
             self.gate.refusal = None
         self.close()
@@ -262,9 +273,9 @@ class Partition:
         """Release the lock with a note for the next writer; False if the note cannot be written."""
         active = self.unsealed.active
         try:
-            self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
+            self._writer_lock.give_back(Note(active.base_offset, active.size, self.recovery_point, active.state.crc))
         except OSError as error:
-            # The records are durable already, so the caller's change has succeeded. Only the next open takes longer.
+            # The records are written already, so the caller's change has succeeded. Only the next open takes longer.
             logger.warning("%s: closed, because its lock file cannot be written: %s", self.directory, error)
             return False
         return True
@@ -277,48 +288,77 @@ class Partition:
         with self.sync_lock, self.lock:
             if not self._writer_lock.is_given_back:
                 return self.gate.refusal is None
+            is_current = is_intact = False
             try:
                 note = self._writer_lock.retake()
                 is_current = note == "own" or (isinstance(note, Note) and self._read_appended(note))
-            except (OSError, CorruptionError):
-                is_current = False
+                is_intact = note is not None
+            except CorruptionError as error:
+                logger.warning("%s: does not match the note of the last writer: %s", self.directory, error)
+            except OSError:
+                pass  # opening the log again reports it
             self._writer_lock.is_given_back = False
             if is_current:
                 self.gate.refusal = None
             else:
+                if self.recovery_point < self.log_end_offset:
+                    # No other process may open the log before the next interval is over.
+                    with contextlib.suppress(OSError):
+                        self.unsealed.active.sync()
                 self.gate.close()
+                if is_intact:
+                    # The next open must not take the log for one that a killed process left.
+                    self._writer_lock.put_back()
                 self._release()
             return is_current
 
     def _read_appended(self, note: Note) -> bool:
         """Read the batches that another writer appended to the last segment; False if it did more than append."""
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
-        if saved is None or saved.structure != own.structure:
+        if saved is None or saved.structure != own.structure or note.base_offset != active.base_offset:
             return False
         self.metrics.follow(None)
-        appended = active.read_appended(note.size) if note.base_offset == active.base_offset else None
-        if appended is None:
+        if active.follow(note.size, crc=note.crc):
+            self.producers.note_in(active, start=self.log_end_offset, end=active.next_offset)
+        if not active.follow_indexes():
             return False
         self.metrics.follow(active.state)
-        if batch_header.has_producers(appended, len(appended)):
-            self.producers.note(producer_batches(appended))
         self.promises.saved = saved
         self.log_end_offset = active.next_offset
+        self.recovery_point = note.recovery_point
         if self.follows_write:
             self.high_watermark = self.log_end_offset
-        self.note_synced(self.log_end_offset)
+        elif self.config.high_watermark == "manual":
+            self.high_watermark = self._last_watermark(saved, self.log_start_offset)
+        else:
+            self.high_watermark = self.recovery_point
+        if self.recovery_point < self.log_end_offset:
+            self._notify()
         return True
+
+    def sync_returned(self) -> None:
+        """Sync what was appended, even if the log is returned. Raises `LogLocked` while another process has it.
+
+        Holds `sync_lock` from the look to the end: no other thread may append to the log that is borrowed here.
+        """
+        with self.sync_lock:
+            if not self.is_returned:
+                self.flush()
+            elif self.recovery_point < self.log_end_offset and self.borrow():
+                self._sync()
+                self.give_back()
 
     def close(self) -> None:
         """Sync everything, write the clean marker, and release the log. Closing a closed log does nothing."""
         if self._background is not None:
             self._background.stop()
         with self.remover.closing(), self.sync_lock:
-            if self._writer_lock.is_given_back:
+            if self.is_returned:
                 try:
                     self.borrow()
                 except LogLocked:
-                    # Another process writes the log. Our own records are synced.
+                    # Another process writes the log, and syncs our records with its own.
+                    self._writer_lock.is_given_back = False
                     self.gate.close()
                     self._release()
             if self.gate.is_closed:
@@ -331,7 +371,11 @@ class Partition:
                 if not has_failed:
                     self._sync()
                     self._close_clean()
+                    if self._writer_lock.is_shared and not self.unsealed.rolled:
+                        # Other processes may have the log open: with a note they need not open it again.
+                        self._release_with_note()
             finally:
+                self._writer_lock.is_given_back = False
                 self.gate.close()
                 self._release()
                 self.gate.wake()
@@ -342,7 +386,8 @@ class Partition:
         if promises.epochs.is_written and promises.saved == marker:
             return  # nothing changed since the clean marker on disk was written
         try:
-            unsealed.active.sync_indexes()
+            # Other processes that have the log open could not follow a last entry of the time index.
+            unsealed.active.sync_indexes(finishes=not self._writer_lock.is_shared)
             if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)
                 promises.write(replace(self.checkpoint(), active=unsealed.active.state.save()))
@@ -361,8 +406,9 @@ class Partition:
 
     def abandon(self) -> None:
         """Drop the log in a forked child. The parent continues to write."""
-        if self.gate.is_closed:
+        if self.gate.is_closed and not self.is_returned:
             return
+        self._writer_lock.is_given_back = False
         self.gate.close("belongs to the process that this one was forked from; open it again here")
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
@@ -687,7 +733,8 @@ class Partition:
             return self._sync()
 
     def do_background_work(self) -> None:
-        self.flush()
+        with contextlib.suppress(LogLocked):  # the process that has it syncs these records
+            self.sync_returned()
         if self.makes_key_indexes:
             self.make_key_indexes()
 
@@ -827,9 +874,13 @@ class Partition:
         Removing a segment takes the same lock, so no index outlives its segment.
         """
         with self.sync_lock:
-            if self.is_over or segment not in self.view.segments:
+            if self.gate.refusal is not None or segment not in self.view.segments:
                 return False
             return write_key_index(self.files, self.directory, segment.base_offset, data)
+
+
+def _is_of(note: Note | None, active: ActiveSegment) -> bool:
+    return note is not None and (note.base_offset, note.size) == (active.base_offset, active.size)
 
 
 def _settled_view(partition: Partition | None) -> View | None:

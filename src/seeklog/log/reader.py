@@ -319,7 +319,8 @@ class LogReader:
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
             first = check_offset(start, name="start")
-            self._checked_stop(first)
+            if not partition.log_start_offset <= first <= partition.log_end_offset:
+                raise self._out_of_range(first)
         if end is not None:
             stop = min(stop, check_whole_number("end", end))
         return first, stop
@@ -637,13 +638,15 @@ def take_snapshot(log: LogReader) -> Snapshot:
 
 
 def take_durable_snapshot(log: LogReader) -> Snapshot:
-    """Return the same, with the recovery point of a log that its writer has returned: the end of the log.
+    """Return the same, with the recovery point that a writer noted when it returned the log.
 
     A writer that returns a log does not write a checkpoint.
     """
     seen, source = take_snapshot(log), log._source
-    if isinstance(source, Observer) and seen.recovery_point < seen.log_end_offset and source.was_returned:
-        return replace(seen, recovery_point=seen.log_end_offset)
+    if isinstance(source, Observer) and seen.recovery_point < seen.log_end_offset:
+        note = source.note()
+        if note is not None:
+            return replace(seen, recovery_point=max(seen.recovery_point, min(note.recovery_point, seen.log_end_offset)))
     return seen
 
 

@@ -101,7 +101,12 @@ class Log(LogReader):
     @property
     def has_failed(self) -> bool:
         """Whether a write or a sync failed. A failed log must be reopened before it accepts appends."""
-        return self._partition.is_over and not self._is_closed
+        return self._partition.is_over and not self._partition.is_returned and not self._is_closed
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether other processes may be writing the log, until it is borrowed again."""
+        return self._partition.is_returned
 
     @property
     def has_ever_failed(self) -> bool:
@@ -183,6 +188,21 @@ class Log(LogReader):
     def give_back(self) -> None:
         """Make everything durable and let other processes write the log. Call `borrow` before the next change."""
         self._partition.give_back()
+
+    def pass_on(self) -> None:
+        """Do as `give_back` does, but leave the sync that `LogConfig.flush` demands later to the next holder.
+
+        If no process has it by then, this log is borrowed for the sync.
+        """
+        self._partition.give_back(syncs=False)
+
+    def sync_returned(self) -> None:
+        """Make every record durable that was appended before the log was returned.
+
+        Raises `LogLocked` while another process has the log.
+        """
+        with translated(f"{self._partition.directory} cannot be synced"):
+            self._partition.sync_returned()
 
     def borrow(self) -> bool:
         """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.

@@ -143,6 +143,25 @@ class SegmentState:
         self.crc = crc_of(data, p, 0, at, self.crc)
         return at
 
+    def skim(self, data: bytes, missing: longlong, contiguous_from: longlong, crc: longlong):
+        """Add the batches whose headers are in `data`, of the `missing` bytes that follow this state in the file.
+
+        Returns the number of their bytes, which may be more than those of `data`, and whether any has a producer.
+        Another writer has checked and appended them, and knows the CRC of the segment at their end.
+        """
+        p: p_uchar = pointer(data)
+        at: longlong = 0
+        size: Py_ssize_t
+        has_producers: bint = False
+        while at < missing and at + layout.HEADER_SIZE <= len(data):
+            size = next_batch(p, at, missing, self.next_offset, self.next_offset >= contiguous_from, self.size)
+            if size == 0:
+                break
+            has_producers = has_producers or load_i64(p, at + layout.PRODUCER_ID) >= 0
+            at += self.note(p, at)
+        self.crc = crc
+        return at, has_producers
+
     @cython.cfunc
     @cython.inline
     def note(self, p: p_uchar, at: Py_ssize_t) -> Py_ssize_t:

@@ -279,12 +279,16 @@ class Store:
         linger_ms: float = 5,
         buffer_bytes: int = 32 << 20,
         partitioner: Partitioner = partition_of,
+        lock_timeout: float = 10,
         idempotence: bool = False,
         name: str | None = None,
         resume: bool = False,
         **unknown: Never,
     ) -> Producer | SerializingProducer:
         """Return a producer. Its `send` returns a future immediately; a thread appends the batches.
+
+        Producers of several processes may write one partition: they take turns. Records fail with `LogLocked` if no
+        turn comes within `lock_timeout` seconds, because another process has the partition open without a producer.
 
         With `idempotence`, a batch whose append may have failed is sent again and stored exactly once. A `name` implies
         idempotence and fences older producers: an earlier producer of that name gets `ProducerFenced` in each partition
@@ -320,6 +324,7 @@ class Store:
                 linger_ms=linger_ms,
                 buffer_bytes=buffer_bytes,
                 partitioner=partitioner,
+                lock_timeout=lock_timeout,
                 identity=identity,
             )
         except BaseException:
@@ -643,8 +648,7 @@ class Store:
         source = archive_source(self, topics, include_active=include_active)
         if not self._read_only:
             # Rolled segments are sealed by the next sync.
-            for log in self._table.open_writers():
-                log.flush()
+            self._table.flush_writers()
             # Opening a reader completes what a crash interrupted.
             for source_topic in source.topics:
                 for number in source_topic.topic.partitions:
@@ -692,8 +696,8 @@ class Store:
         """
         self._check_writable("maintenance cannot write")
         self._upkeep.refresh()
-        for log in self._table.open_writers():
-            log.flush()
+        self._table.flush_writers()
+        self._table.end_idle_turns()
         deleted = self._upkeep.roll_and_retain()
         self._upkeep.write_root_offsets()
         return deleted

@@ -4,6 +4,10 @@ A partition is open for writing, from its first append until it is the least rec
 for reading; or borrowed: open and locked for one change. Readers get the writing log if this process has one, because
 it knows more and reads no files.
 
+A partition that is open for writing stays locked until another process waits for its turn. From then on it is *shared*:
+its lock is returned after each turn and acquired for the next, and readers in this process use a log of their own, as
+those of other processes do.
+
 Thread contract: any thread may call any method. Each entry has a lock, which is held while its log is opened or
 closed. `_lock` guards only the table and is never held during I/O.
 """
@@ -19,7 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from seeklog import names
 from seeklog.clock import Clock
+from seeklog.config import INT64_MAX
 from seeklog.errors import (
     LogClosed,
     LogLocked,
@@ -28,7 +34,16 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import SHORT_WAIT_S, Files, ReadOnlyFiles, retry_while_locked, translate, translated
+from seeklog.files import (
+    SHORT_WAIT_S,
+    Files,
+    ReadOnlyFiles,
+    is_awaited,
+    retry_while_locked,
+    take_in_turn,
+    translate,
+    translated,
+)
 from seeklog.log import (
     Host,
     Log,
@@ -58,6 +73,11 @@ FILES_PER_WRITER = 3
 # are open while they are read.
 FILES_PER_SEGMENT = 4
 DROP_WAIT_S = 5.0
+# How long a sync waits for a partition that another process is writing.
+FLUSH_WAIT_S = 10.0
+# How often the background thread looks whether another process waits for a partition that is idle here. Only the first
+# turn that another process takes waits for this: from then on the lock is returned after each turn.
+TURN_CHECK_S = 0.2
 
 
 class _Entry:
@@ -65,8 +85,10 @@ class _Entry:
 
     __slots__ = (
         "borrowed",
+        "is_shared",
         "is_stale",
         "lock",
+        "looked_at_ms",
         "metrics",
         "partition",
         "pins",
@@ -93,6 +115,10 @@ class _Entry:
         """What the writers of the partition counted; None if this process has not opened it for writing."""
         self.pins = 0
         """How many callers are using the writer. It stays open for them."""
+        self.is_shared = False
+        """Whether another process has waited for the writer's lock since the writer was opened."""
+        self.looked_at_ms = -1
+        """When this process last looked whether another one waits for the writer's lock."""
         self.was_locked = False
         """Whether another process held the lock at the last attempt to write."""
         self.is_stale = False
@@ -102,7 +128,7 @@ class _Entry:
         """Return the open log to read from, or None. A log that a caller has closed is not open."""
         # Other threads may close both meanwhile.
         writer, reader = self.writer, self.reader
-        if writer is not None and not writer.is_closed:
+        if writer is not None and not writer.is_closed and not self.is_shared:
             return writer.reader
         return reader if reader is not None and not reader.is_closed else None
 
@@ -137,6 +163,8 @@ class OpenLogs:
         self._entries_by_topic: dict[str, list[_Entry]] = {}
         # Entries with a log that is open for writing or borrowed, the least recently used first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
+        self._ends_turns = False
+        """Whether the background thread looks for processes that wait for idle partitions."""
         self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
         """Offsets of closed logs that are not in the root's checkpoints yet."""
         self._is_closed = False
@@ -158,12 +186,26 @@ class OpenLogs:
                 log.close()
                 log = None
             if log is None:
-                self._close_writer(entry)
+                if not entry.is_shared:
+                    self._close_writer(entry)
                 log = self._open_to_read(partition)
-                if log.needs_recovery and not self._read_only:
+                if not self._read_only and not entry.is_shared and self._needs_recovery(partition, log):
                     self._recover(partition)
                 entry.reader = log
             return log
+
+    def _needs_recovery(self, partition: TopicPartition, log: LogReader) -> bool:
+        """Return whether no process writes a log that was not closed cleanly."""
+        if not log.needs_recovery:
+            return False
+        try:
+            # It may have been returned between the two looks.
+            return not self._files.is_locked(self._path_in(partition, names.LOCK)) and log.needs_recovery
+        except OSError:
+            return True
+
+    def _path_in(self, partition: TopicPartition, name: str) -> str:
+        return f"{partition_path(self._root, partition)}/{name}"
 
     def _recover(self, partition: TopicPartition) -> None:
         """Recover a partition that was not closed cleanly, so that readers see all of it.
@@ -219,44 +261,187 @@ class OpenLogs:
                 if not log.is_closed:
                     raise
 
-    def append(self, partition: TopicPartition, batches: Sequence[GrowingBatch]) -> tuple[range, Log | None]:
+    def append(
+        self, partition: TopicPartition, batches: Sequence[GrowingBatch], *, wait_s: float = SHORT_WAIT_S
+    ) -> tuple[range, Log | None]:
         """Append the first batches, as many as one write may take.
 
-        Return the offsets of their records and, with `flush="batch"`, the log that the caller must sync.
+        Return the offsets of their records and, with `flush="batch"`, the log that the caller must sync. Waits up to
+        `wait_s` while another process writes the partition. Call `end_turn` after the last of a few batches.
         """
-        entry, log = self._pin(partition)
+        entry, log = self._pin(partition, wait_s=wait_s)
         try:
             return log.append_encoded(batches, wait=False), log if log.config.flush == "batch" else None
         finally:
             self._unpin(entry)
 
-    def flush(self, partition: TopicPartition) -> None:
-        """Sync what this process has appended to a partition, if it has the partition open for writing."""
+    def flush(self, partition: TopicPartition, *, below: int = INT64_MAX) -> None:
+        """Sync what this process has appended to a partition below an offset, if it has it open for writing."""
         entry = self._entries.get(partition)
         writer = entry.writer if entry is not None else None
-        if writer is not None:
+        if entry is not None and writer is not None and writer.recovery_point < below:
+            self._flush(entry)
+
+    def flush_writers(self) -> None:
+        """Sync what this process has appended to all partitions that it has open for writing."""
+        with self._lock:
+            entries = list(self._writers.values())
+        for entry in entries:
+            self._flush(entry)
+
+    def _flush(self, entry: _Entry) -> None:
+        writer = entry.writer
+        if writer is None:
+            return
+        if entry.is_shared:
+            # A process that has the log syncs our records, too, but may not have done so yet.
+            self._take_turn(entry.partition, partial(self._flush_shared, entry), wait_s=FLUSH_WAIT_S)
+        else:
             writer.flush()
 
+    @staticmethod
+    def _flush_shared(entry: _Entry) -> None:
+        with entry.lock:
+            if entry.writer is not None:
+                entry.writer.sync_returned()
+
     @contextlib.contextmanager
-    def writing(self, partition: TopicPartition) -> Iterator[Log]:
-        """Yield a log to append to. The log stays open afterwards, and its partition locked."""
-        entry, log = self._pin(partition)
+    def writing(self, partition: TopicPartition, *, wait_s: float = SHORT_WAIT_S) -> Iterator[Log]:
+        """Yield a log to append to. The log stays open afterwards, and its partition locked until `end_turn`."""
+        entry, log = self._pin(partition, wait_s=wait_s)
         try:
             yield log
         finally:
             self._unpin(entry)
 
-    def _pin(self, partition: TopicPartition) -> tuple[_Entry, Log]:
+    def _pin(self, partition: TopicPartition, *, wait_s: float) -> tuple[_Entry, Log]:
+        """Return a log that this process may append to, locked and pinned."""
         entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
+            log = self._current_writer(entry)
+            if log is not None and (entry.pins or not entry.is_shared):
+                entry.pins += 1
+                return entry, log
+            had_last_turn = log is not None and log.is_returned
+            # A process that has held the lock this long takes no turns; the other partitions must not wait for it each
+            # time.
+            wait_s = 0.0 if entry.was_locked else wait_s
+        # The entry's lock is not held during the wait: readers of the partition need it.
+        attempt = partial(self._pin_locked, entry)
+        try:
+            log = self._take_turn(partition, attempt, wait_s=wait_s, had_last_turn=had_last_turn)
+        except LogLocked:
+            entry.was_locked = True
+            raise
+        entry.was_locked = False
+        return entry, log
+
+    def _current_writer(self, entry: _Entry) -> Log | None:
+        """Return the open writer, which may be returned, after following changes of the topic. Holds the lock."""
+        if entry.version != self._topics.version:
+            self._check_against_topics(entry)
+        if entry.is_stale:
+            # A steady stream of new users would keep the stale writer open forever, so new ones wait.
+            entry.unpinned.wait_for(lambda: not entry.is_stale, SHORT_WAIT_S)
+        return self._usable_writer(entry)
+
+    def _pin_locked(self, entry: _Entry) -> Log:
+        """Acquire the writer's lock and pin the writer. Raises `LogLocked` if another process holds the lock."""
+        with entry.lock:
+            log = self._current_writer(entry)
+            if log is not None and not self._holds(entry, log):
+                log = None
+            if log is None:
+                log = self._open_writer(entry)
+            entry.pins += 1
+            return log
+
+    def _holds(self, entry: _Entry, log: Log) -> bool:
+        """Borrow the writer again if it was returned. False if it, or its topic, has changed: it is closed then.
+
+        A shared log may be held only by its background thread, for a sync. `Log.borrow` waits for the end of that.
+        """
+        if entry.pins or not entry.is_shared:
+            return True
+        if log.borrow():
+            # Another process may have altered the topic before its last append.
+            self._topics.refresh()
             if entry.version != self._topics.version:
                 self._check_against_topics(entry)
-            if entry.is_stale:
-                # A steady stream of new users would keep the stale writer open forever, so new ones wait.
-                entry.unpinned.wait_for(lambda: not entry.is_stale, SHORT_WAIT_S)
-            log = self._usable_writer(entry) or self._open_writer(entry)
-            entry.pins += 1
-            return entry, log
+        else:
+            entry.writer = None
+            log.close()
+        return entry.writer is log
+
+    def _take_turn(
+        self, partition: TopicPartition, attempt: Callable[[], Answer], *, wait_s: float, had_last_turn: bool = False
+    ) -> Answer:
+        return take_in_turn(
+            self._files,
+            self._path_in(partition, names.WAITING),
+            attempt,
+            clock=self._clock,
+            wait_s=wait_s,
+            had_last_turn=had_last_turn,
+        )
+
+    def end_turn(self, partition: TopicPartition, *, has_more: bool) -> None:
+        """Return a partition's lock if another process waits for it.
+
+        Return that of a shared partition in any case, unless the caller has more to append: then it keeps the lock for
+        the rest of a millisecond.
+        """
+        entry = self._entries.get(partition)
+        if entry is None or entry.writer is None:
+            return
+        if has_more or not entry.is_shared:
+            # A look takes a few microseconds, and a turn of another process many more.
+            now_ms = self._clock.now_ms()
+            if entry.looked_at_ms == now_ms:
+                return
+            entry.looked_at_ms = now_ms
+            if not self._is_awaited(entry):
+                return
+        self._try_return(entry)
+
+    def _is_awaited(self, entry: _Entry) -> bool:
+        return is_awaited(self._files, self._path_in(entry.partition, names.WAITING))
+
+    def end_idle_turns(self) -> None:
+        """Return the locks that other processes wait for, of partitions to which no thread is appending."""
+        with self._lock:
+            entries = list(self._writers.values())
+        for entry in entries:
+            # A thread that has the entry locked is using it, and ends the turn.
+            if entry.writer is not None and entry.lock.acquire(blocking=False):
+                try:
+                    if entry.is_shared or self._is_awaited(entry):
+                        self._try_return(entry)
+                finally:
+                    entry.lock.release()
+
+    def _try_return(self, entry: _Entry) -> None:
+        """Return the writer's lock. If that fails, so did the log: the next append opens it again."""
+        try:
+            self._return_writer(entry)
+        except SeeklogError as error:
+            logger.error("%s: the lock was not returned: %s", entry.partition, error)
+
+    def _return_writer(self, entry: _Entry) -> None:
+        with entry.lock:
+            log = entry.writer
+            if log is None or entry.pins:
+                return
+            if log.is_closed or log.has_failed:
+                self._close_writer(entry)  # the next process recovers it
+                return
+            if not entry.is_shared:
+                # A reader over the writer would not see what other processes append.
+                entry.is_shared = True
+                log.reader.close()
+            log.pass_on()
+            if log.is_closed:
+                self._close_writer(entry)
 
     def _usable_writer(self, entry: _Entry) -> Log | None:
         """Return the log that is open for writing. Close a failed one, so that reopening recovers it."""
@@ -322,35 +507,56 @@ class OpenLogs:
         With `stays_open` the log stays open, so the next change need not open it.
         """
         entry = self._entries.get(partition) or self._entry(partition)
-        with entry.lock:
-            if entry.writer is not None:
-                self._wait_for_current_writer(entry, wait_s=max(wait_s, SHORT_WAIT_S))
-                writer = self._usable_writer(entry)
-                if writer is not None:
-                    yield writer
-                    writer.flush()
-                    return
-            stays_open = stays_open or entry.borrowed is not None
-            log = self._borrow(entry, wait_s=wait_s)
+        if entry.is_shared:
+            # Others write it without a pause. If all their maintenance gave way to that, there would be none.
+            wait_s = max(wait_s, SHORT_WAIT_S)
+        stays_open = stays_open or entry.borrowed is not None
+        try:
+            log = self._lock_to_borrow(entry, wait_s)
+        except LogLocked:
+            if wait_s <= 0:
+                raise
+            log = self._take_turn(partition, partial(self._lock_to_borrow, entry, wait_s), wait_s=wait_s)
+        try:
+            if log is entry.writer:
+                try:
+                    yield log
+                    log.flush()
+                finally:
+                    if entry.is_shared:
+                        self._return_writer(entry)
+                return
             try:
                 yield log
             finally:
-                if not stays_open:
-                    self._close_borrowed(entry)
-                else:
+                if stays_open:
                     self._return_borrowed(entry, log)
+                else:
+                    self._close_borrowed(entry)
+        finally:
+            entry.lock.release()
         if len(self._writers) > self._max_writers:
             self._close_excess()
 
-    def _borrow(self, entry: _Entry, *, wait_s: float) -> Log:
+    def _lock_to_borrow(self, entry: _Entry, wait_s: float) -> Log:
+        """Acquire the entry's lock and return its log, locked. Raises `LogLocked`, without the entry's lock."""
+        entry.lock.acquire()
+        try:
+            if entry.writer is not None:
+                self._wait_for_current_writer(entry, wait_s=max(wait_s, SHORT_WAIT_S))
+                writer = self._usable_writer(entry)
+                if writer is not None and self._holds(entry, writer):
+                    return writer
+            return self._borrow(entry)
+        except BaseException:
+            entry.lock.release()
+            raise
+
+    def _borrow(self, entry: _Entry) -> Log:
         """Return a locked log with the catalog's current configuration. The caller holds the entry's lock."""
         while entry.borrowed is not None:
             log = entry.borrowed
-            try:
-                is_borrowed = log.borrow()
-            except LogLocked:
-                is_borrowed = retry_while_locked(self._clock, wait_s, log.borrow)
-            if not is_borrowed:
+            if not log.borrow():
                 entry.borrowed = None
                 break
             try:
@@ -364,7 +570,7 @@ class OpenLogs:
                 raise
         with self._lock:
             self._check_open()
-        log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(entry.partition))
+        log = self._open_as_configured(entry.partition)
         entry.borrowed, entry.topic_id = log, self._topics.check(entry.partition).topic_id
         with self._lock:
             self._writers[entry.partition] = entry
@@ -408,7 +614,7 @@ class OpenLogs:
         """
         with contextlib.ExitStack() as held:
             log = held.enter_context(self.borrow(partition, wait_s=wait_s))
-            if log in self.open_writers():
+            if log in self.open_writers() and not self._entries[partition].is_shared:
                 held.close()
             yield log
 
@@ -457,18 +663,15 @@ class OpenLogs:
         with self._lock:
             self._check_open()
         self._close_borrowed(entry)
-        # A process that has held the lock this long is a writer; the other partitions must not wait for it each time.
-        wait_s, entry.was_locked = 0.0 if entry.was_locked else SHORT_WAIT_S, True
-        log = retry_while_locked(
-            self._clock,
-            wait_s,
-            lambda: self._open_as_configured(entry.partition, maintenance=self._maintenance),
-        )
-        entry.was_locked = False
+        log = self._open_as_configured(entry.partition, maintenance=self._maintenance)
         entry.writer = log
-        reader, entry.reader = entry.reader, None
-        if reader is not None:
+        reader = entry.reader
+        if reader is not None and not entry.is_shared:
+            entry.reader = None
             reader.close()
+        if self._maintenance is not None and not self._ends_turns:
+            self._ends_turns = True
+            self._maintenance.every(TURN_CHECK_S, self.end_idle_turns)
         # Another process may have recreated the topic. From here on the lock prevents its deletion.
         entry.topic_id = self._topics.check(entry.partition).topic_id
         return log
@@ -583,7 +786,12 @@ class OpenLogs:
             if entry.pins or entry.writer is None:
                 return
             log, entry.writer, entry.is_stale = entry.writer, None, False
+            entry.is_shared = False
             try:
+                if log.is_returned and log.recovery_point < log.log_end_offset:
+                    # If no turn comes, the process that has the log syncs these records.
+                    with contextlib.suppress(LogLocked):
+                        retry_while_locked(self._clock, SHORT_WAIT_S, log.sync_returned)
                 log.close()
             finally:
                 self._closed(entry, log)
@@ -682,7 +890,7 @@ class OpenLogs:
             writers = list(self._writers.items())
         for partition, entry in writers:
             log = entry.writer
-            if log is not None and not log.has_ever_failed:
+            if log is not None and not log.has_ever_failed and not log.is_returned:
                 changed[partition] = (entry.topic_id, _offsets_of(log))
         return changed
 

@@ -221,7 +221,11 @@ class Topics:
     def check(self, partition: TopicPartition) -> Topic:
         """Return the topic of a partition, or raise `TopicNotFound` if this store does not hold the partition."""
         topic = self.find(partition.topic)
-        if partition.partition not in topic.partitions:
+        number, partitions = partition.partition, topic.partitions
+        # Usually all partitions are here, each at its own place; a search among thousands takes long.
+        if type(number) is int and 0 <= number < len(partitions) and partitions[number] == number:
+            return topic
+        if number not in partitions:
             self.refresh()
             topic = self.find(partition.topic)
         if partition.partition not in topic.partitions:
