@@ -3,6 +3,14 @@
 from seeklog.record cimport layout
 from seeklog.record cimport primitives as inlined
 
+cdef extern from "native.h":
+    int crc32c_has_instruction()
+    unsigned int crc32c_native(unsigned int crc, const unsigned char *data, size_t size)
+
+
+def _has_crc_instruction(): return crc32c_has_instruction()
+def _crc32c(bytes data, unsigned int initial): return crc32c_native(initial, inlined.pointer(data), len(data))
+
 
 def load_i16(bytes data, Py_ssize_t at): return inlined.load_i16(inlined.pointer(data), at)
 def load_i32(bytes data, Py_ssize_t at): return inlined.load_i32(inlined.pointer(data), at)
@@ -57,4 +65,8 @@ def slice_bytes(bytes data, Py_ssize_t at, Py_ssize_t size):
 def copy(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size):
     inlined.copy(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size)
     return bytes(target)
+def copy_string(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size, Py_ssize_t end):
+    inlined.copy_string(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size, end)
+    return bytes(target)
+def view_at(bytes data, Py_ssize_t size): return bytes(inlined.view_at(inlined.pointer(data), size))
 def fetch_ahead(bytes data): inlined.fetch_ahead(inlined.pointer(data), 0)

@@ -45,13 +45,14 @@ def scan_arrow(
         data_bytes=BYTES_PER_ROW * batch_rows,
         limit=limit,
         timestamp_scale=timestamp_scale,
+        allocate=arrow.import_pyarrow().allocate_buffer,
     )
     cursor = Cursor(view, start, chunk=CHUNK)
     more = True
     while more:
         # If files are replaced under the view, the rows that were not yielded yet are read again from here.
         first = max(start, cursor.next_offset)
-        columns = new_columns()
+        columns = new_columns(expected=stop - first)
         full = False
         while more and not full:
             try:
@@ -68,7 +69,7 @@ def scan_arrow(
                     cursor.segment.check_bound(cursor.next_offset, cursor.position)
             except CorruptionError as error:
                 cursor.resume_or_raise(first, error)
-                columns, full = new_columns(), False
+                columns, full = new_columns(expected=stop - first), False
                 continue
             more = cursor.next_offset < stop and (full or cursor.fill())
         if columns.rows:

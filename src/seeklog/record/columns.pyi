@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 @final
@@ -13,6 +13,8 @@ class Columns:
         data_bytes: int,
         limit: int,
         timestamp_scale: int,
+        expected: int = -1,
+        allocate: Callable[[int], Any] = ...,
     ) -> None: ...
     def add(
         self,
@@ -26,4 +28,4 @@ class Columns:
     ) -> tuple[int, int, bool]: ...
     def finish(self) -> dict[str, Any]: ...
 
-def filled_lists(ends: bytearray, rows: int) -> tuple[int, bytearray]: ...
+def filled_lists(ends: Any, rows: int) -> tuple[int, bytearray]: ...

@@ -61,7 +61,9 @@ class RecordCursor:
 
     def begin(self, data, at, origin, next_offset, contiguous):
         """Start before the batch at `at`. Errors give positions in the file, where `data` starts at `origin`."""
-        self.data = data
+        self.data = self.body = data
+        self._data_end = len(data)
+        self._is_decompressed = False
         self.header = pointer(data)
         self.at = at
         self.next_offset = next_offset
@@ -79,7 +81,7 @@ class RecordCursor:
         p: p_uchar = self.header
         at: Py_ssize_t = self.at
         self.position = self._origin + at
-        self.size = batch_header.next_batch(p, at, len(self.data), self.next_offset, self._contiguous, self.position)
+        self.size = batch_header.next_batch(p, at, self._data_end, self.next_offset, self._contiguous, self.position)
         if self.size == 0:
             return False
         self.base_offset = load_i64(p, at + layout.BASE_OFFSET)
@@ -89,10 +91,10 @@ class RecordCursor:
 
     def check(self):
         """Check the CRC of the batch, and that its counts are possible."""
-        return batch_header.check_batch(self.data, self.header, self.at, self.size, self.position)
+        return batch_header.check_batch(self.header, self.at, self.size, self.position)
 
     def check_crc(self):
-        return batch_header.check_crc(self.data, self.header, self.at, self.size, self.position)
+        return batch_header.check_crc(self.header, self.at, self.size, self.position)
 
     def advance(self):
         self.next_offset = self.last_offset + 1
@@ -110,23 +112,31 @@ class RecordCursor:
         codec: cython.int = self.attributes & layout.CODEC_MASK
         self.count = load_i32(self.header, self.at + layout.RECORD_COUNT)
         if codec:
-            self.body = self.decompressed(codec, limit)
+            with cython.gil:
+                self.body = self.decompressed(codec, limit)
+                self.p = pointer(self.body)
+                self._end = self.readable = len(self.body)
             self._begin = 0
-            self._end = len(self.body)
+            self._is_decompressed = True
         else:
-            self.body = self.data
+            if self._is_decompressed:
+                with cython.gil:
+                    self.body = self.data
+                self._is_decompressed = False
+            self.p = self.header
+            self.readable = self._data_end
             self._begin = self.at + layout.HEADER_SIZE
             self._end = self.at + self.size
-        self.p = pointer(self.body)
         self.body_size = self._end - self._begin
         # No header proves the count of compressed records: it is accepted only if that many records can fit.
         # A control batch may have any content; its type is then read as unknown.
         is_control: bint = (self.attributes & layout.CONTROL) != 0
         if self.count < 0 or (self.count > self.body_size // layout.RECORD_SIZE_MIN and not is_control):
-            raise CorruptBatch(
-                f"{counted(self.count, 'record')} cannot fit in {counted(self.body_size, 'byte')}",
-                position=self.position,
-            )
+            with cython.gil:
+                raise CorruptBatch(
+                    f"{counted(self.count, 'record')} cannot fit in {counted(self.body_size, 'byte')}",
+                    position=self.position,
+                )
         self.rewind()
         return 0
 
@@ -241,12 +251,14 @@ class RecordCursor:
         self.index = index
         if filled == 0:
             if fault:
-                raise record_error(_FAULTS[fault], index, self.position)
+                with cython.gil:
+                    raise record_error(_FAULTS[fault], index, self.position)
             if index == count and at != end:
-                raise CorruptBatch(
-                    f"{counted(end - at, 'byte is', 'bytes are')} left over after the last record",
-                    position=self.position,
-                )
+                with cython.gil:
+                    raise CorruptBatch(
+                        f"{counted(end - at, 'byte is', 'bytes are')} left over after the last record",
+                        position=self.position,
+                    )
         # The next call, which has no records to return, finds the damage again and raises.
         self.more = index < count or at != end
         return filled
@@ -254,6 +266,7 @@ class RecordCursor:
 
 @cython.cfunc
 @cython.exceptval(check=False)
+@cython.nogil
 def header_fault(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> cython.int:
     """Return the fault number of a record's headers, which must fill its bytes, or 0."""
     count: longlong
