@@ -68,5 +68,6 @@ def copy(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssi
 def copy_string(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size, Py_ssize_t end):
     inlined.copy_string(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size, end)
     return bytes(target)
-def view_at(bytes data, Py_ssize_t size): return bytes(inlined.view_at(inlined.pointer(data), size))
+def view_at(bytes data, Py_ssize_t at, Py_ssize_t size):
+    return bytes(inlined.view_at(inlined.pointer(data), at, size))
 def fetch_ahead(bytes data): inlined.fetch_ahead(inlined.pointer(data), 0)

@@ -7,7 +7,16 @@ initialized, and are touched only as rows are added.
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record.cursor import RecordCursor, record_error
-from cython.cimports.seeklog.record.layout import CONTROL, GROUP, INT64_MAX, LOG_APPEND_TIME, RECORD_COUNT, Place
+from cython.cimports.seeklog.record.layout import (
+    BATCH_LENGTH,
+    CONTROL,
+    GROUP,
+    INT64_MAX,
+    LOG_APPEND_TIME,
+    PREFIX_SIZE,
+    RECORD_COUNT,
+    Place,
+)
 from cython.cimports.seeklog.record.primitives import (
     buffer_pointer,
     copy,
@@ -34,16 +43,20 @@ class Memory:
     size: Py_ssize_t
     _allocate: object
     _buffer: object
+    _at: Py_ssize_t
     _view: object
 
     def __init__(self, allocate, size: Py_ssize_t):
         self._allocate = allocate
-        self.place(size)
+        buffer = allocate(size)
+        self.place(buffer, view_of(buffer), 0, size)
 
     @cython.cfunc
-    def place(self, size: Py_ssize_t) -> cython.int:
-        self._buffer = self._allocate(size)
-        self._view = view_of(self._buffer)
+    def place(self, buffer, view, at: Py_ssize_t, size: Py_ssize_t) -> cython.int:
+        """Use `size` bytes of a buffer, from `at` on."""
+        self._buffer = buffer
+        self._at = at
+        self._view = view[at : at + size]
         self.p = view_pointer(self._view)
         self.size = size
         return 0
@@ -61,17 +74,51 @@ class Memory:
 
     @cython.cfunc
     def move(self, size: Py_ssize_t, used: Py_ssize_t) -> cython.int:
-        buffer, view, p = self._buffer, self._view, self.p
-        self.place(max(size, 2 * self.size))
-        copy(self.p, 0, p, 0, used)
-        del buffer, view
+        larger: Memory = Memory(self._allocate, max(size, 2 * self.size))
+        copy(larger.p, 0, self.p, 0, used)
+        self.place(larger._buffer, larger._view, 0, larger.size)
         return 0
 
     @cython.cfunc
     def take(self, used: Py_ssize_t):
         """Return the buffer, trimmed to the used bytes. Do not use the memory afterwards."""
         self._view = None
-        return self._buffer[:used]
+        return self._buffer[self._at : self._at + used]
+
+
+@cython.final
+@cython.cclass
+class Block:
+    """One buffer for several pieces of memory, of 64 bytes or a multiple each, as Arrow recommends."""
+
+    _allocate: object
+    _parts: list
+    _size: Py_ssize_t
+
+    def __init__(self, allocate):
+        self._allocate = allocate
+        self._parts = []
+        self._size = 0
+
+    @cython.cfunc
+    def add(self, size: Py_ssize_t) -> Memory:
+        """Return memory that is there once `allocate` was called."""
+        part: Memory = Memory.__new__(Memory)
+        part._allocate = self._allocate
+        part._at = self._size
+        part.size = (size + 63) // 64 * 64
+        self._size += part.size
+        self._parts.append(part)
+        return part
+
+    @cython.cfunc
+    def allocate(self) -> cython.int:
+        part: Memory
+        buffer = self._allocate(self._size)
+        view = view_of(buffer)
+        for part in self._parts:
+            part.place(buffer, view, part._at, part.size)
+        return 0
 
 
 @cython.final
@@ -90,20 +137,22 @@ class BytesColumn:
     _data: Memory
     _valid: Memory
 
-    def __init__(self, allocate, rows: Py_ssize_t, data_bytes: Py_ssize_t):
+    def __init__(self, block: Block, allocate, rows: Py_ssize_t, data_bytes: Py_ssize_t):
         self.rows = 0
         self.used = 0
         self.null_count = 0
         self._allocate = allocate
-        self._ends = Memory(allocate, 4 * (rows + 1))
-        self._data = Memory(allocate, data_bytes + _SLACK)
-        put_i32(self._ends.p, 0, 0)
+        self._ends = block.add(4 * (rows + 1))
+        # Bytes are most of the memory: they have a buffer of their own, which can be released before the others.
+        self._data = Memory(allocate, data_bytes + _SLACK) if data_bytes else block.add(_SLACK)
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def reserve(self, rows: Py_ssize_t, data_bytes: Py_ssize_t) -> cython.int:
         """Make room for this many more rows, and bytes in all of them together."""
+        if self.rows == 0:
+            put_i32(self._ends.p, 0, 0)
         self._ends.reserve(4 * (self.rows + rows + 1), 4 * (self.rows + 1))
         self._data.reserve(self.used + data_bytes + _SLACK, self.used)
         if self.null_count:
@@ -184,6 +233,8 @@ class BytesColumn:
     @cython.cfunc
     def finish(self):
         """Return (rows, null count, validity bits or None, ends, data), trimmed to the used part."""
+        if self.rows == 0:
+            put_i32(self._ends.p, 0, 0)
         valid = self._valid.take((self.rows + 7) // 8) if self.null_count else None
         return self.rows, self.null_count, valid, self._ends.take(4 * (self.rows + 1)), self._data.take(self.used)
 
@@ -238,17 +289,20 @@ class Columns:
             data_bytes = data_bytes * expected // rows
             rows = expected
         # A first guess: keys are short, and values are most of the bytes.
-        self._key = BytesColumn(allocate, rows, min(16 * rows, data_bytes)) if "key" in columns else None
-        self._value = BytesColumn(allocate, rows, data_bytes) if "value" in columns else None
-        self._offsets = Memory(allocate, 8 * rows) if "offset" in columns else None
-        self._timestamps = Memory(allocate, 8 * rows) if "timestamp" in columns else None
-        self._timestamp_types = Memory(allocate, 4 * rows) if "timestampType" in columns else None
+        block: Block = Block(allocate)
+        self._key = BytesColumn(block, allocate, rows, min(16 * rows, data_bytes)) if "key" in columns else None
+        self._value = BytesColumn(block, allocate, rows, data_bytes) if "value" in columns else None
+        self._offsets = block.add(8 * rows) if "offset" in columns else None
+        self._timestamps = block.add(8 * rows) if "timestamp" in columns else None
+        self._timestamp_types = block.add(4 * rows) if "timestampType" in columns else None
         self._header_ends = None
         if "headers" in columns:
-            self._header_ends = Memory(allocate, 4 * (rows + 1))
+            self._header_ends = block.add(4 * (rows + 1))
+            self._header_keys = BytesColumn(block, allocate, 0, 0)
+            self._header_values = BytesColumn(block, allocate, 0, 0)
+        block.allocate()
+        if self._header_ends is not None:
             put_i32(self._header_ends.p, 0, 0)
-            self._header_keys = BytesColumn(allocate, 0, 0)
-            self._header_values = BytesColumn(allocate, 0, 0)
 
     def add(
         self,
@@ -271,6 +325,46 @@ class Columns:
         with cython.nogil:
             full = self.take(start, stop)
         return cursor.at, cursor.next_offset, full
+
+    def add_file(
+        self,
+        descriptor: cython.int,
+        room: Memory,
+        position: longlong,
+        end: longlong,
+        next_offset: longlong,
+        contiguous: bint,
+        start: longlong,
+        stop: longlong,
+    ):
+        """Decode batches of an open file in [position, end), a part at a time, as `add` does. `room` is for the parts.
+
+        Returns (position and next offset of the first batch not taken, whether it did not fit). Stops before a batch
+        that cannot be read whole: what is wrong with it is for the caller to find.
+        """
+        cursor: RecordCursor = self._cursor
+        full: bint = False
+        got: Py_ssize_t
+        size: longlong
+        if not cython.compiled:
+            return position, next_offset, full
+        with cython.nogil:
+            while next_offset < stop and position < end:
+                got = read_at(descriptor, room.p, min(room.size, end - position), position)
+                if got <= 0:
+                    break
+                cursor.begin_at(room.p, got, position, next_offset, contiguous)
+                full = self.take(start, stop)
+                position += cursor.at
+                next_offset = cursor.next_offset
+                if full:
+                    break
+                if cursor.at == 0:
+                    size = load_i32(room.p, BATCH_LENGTH) + PREFIX_SIZE if got >= PREFIX_SIZE else 0
+                    if size <= room.size or size > end - position:
+                        break
+                    room.reserve(size, 0)
+        return position, next_offset, full
 
     @cython.cfunc
     @cython.nogil

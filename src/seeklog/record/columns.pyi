@@ -2,6 +2,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 @final
+class Memory:
+    def __init__(self, allocate: Callable[[int], Any], size: int) -> None: ...
+
+@final
 class Columns:
     @property
     def rows(self) -> int: ...
@@ -21,6 +25,17 @@ class Columns:
         data: bytes,
         at: int,
         origin: int,
+        next_offset: int,
+        contiguous: bool,
+        start: int,
+        stop: int,
+    ) -> tuple[int, int, bool]: ...
+    def add_file(
+        self,
+        descriptor: int,
+        room: Memory,
+        position: int,
+        end: int,
         next_offset: int,
         contiguous: bool,
         start: int,

@@ -9,7 +9,7 @@ from fastcrc.crc32 import iscsi
 def crc_without_instruction(p: p_uchar, size: Py_ssize_t, initial: longlong) -> longlong:
     """Return the CRC-32C of `size` bytes, on a CPU without the instruction."""
     with cython.gil:
-        return iscsi(view_at(p, size), initial)
+        return iscsi(view_at(p, 0, size), initial)
 
 
 def crc_in_library(data, size, initial):

@@ -36,6 +36,9 @@ cdef class RecordCursor:
     cdef int begin(
         self, bytes data, Py_ssize_t at, long long origin, long long next_offset, bint contiguous
     ) except -1
+    cdef int begin_at(
+        self, unsigned char *p, Py_ssize_t end, long long origin, long long next_offset, bint contiguous
+    ) noexcept nogil
     cdef bint next_batch(self) except -1 nogil
     cdef int check(self) except -1 nogil
     cdef int check_crc(self) except -1 nogil

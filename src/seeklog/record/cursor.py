@@ -16,7 +16,7 @@ import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record import batch_header, layout
 from cython.cimports.seeklog.record.layout import Place
-from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, wrapped
+from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, view_at, wrapped
 
 from seeklog.errors import CorruptBatch, CorruptionError, counted
 from seeklog.record.codec import decompress
@@ -62,15 +62,21 @@ class RecordCursor:
     def begin(self, data, at, origin, next_offset, contiguous):
         """Start before the batch at `at`. Errors give positions in the file, where `data` starts at `origin`."""
         self.data = self.body = data
-        self._data_end = len(data)
         self._is_decompressed = False
-        self.header = pointer(data)
+        self.begin_at(pointer(data), len(data), origin, next_offset, contiguous)
         self.at = at
+        if not cython.compiled:
+            self.places = new_places()
+        return 0
+
+    def begin_at(self, p, end, origin, next_offset, contiguous):
+        """Start at the first of `end` bytes at `p`, which must stay there. Then `data` and `body` must not be used."""
+        self.header = p
+        self._data_end = end
+        self.at = 0
         self.next_offset = next_offset
         self._origin = origin
         self._contiguous = contiguous
-        if not cython.compiled:
-            self.places = new_places()
         return 0
 
     def next_batch(self):
@@ -142,8 +148,10 @@ class RecordCursor:
 
     def decompressed(self, codec, limit):
         try:
-            with memoryview(self.data) as view:
-                return decompress(codec, view[self.at + layout.HEADER_SIZE : self.at + self.size], limit=limit)
+            with view_at(
+                self.header, self.at + layout.HEADER_SIZE, self.size - layout.HEADER_SIZE
+            ) as compressed:
+                return decompress(codec, compressed, limit=limit)
         except CorruptionError as error:
             raise type(error)(error.reason, position=self.position, advice=error.advice) from error
 

@@ -6,9 +6,11 @@
 #ifndef SEEKLOG_NATIVE_H
 #define SEEKLOG_NATIVE_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 static inline uint32_t big_endian_u32(const unsigned char *data) {
     uint32_t word;
@@ -85,6 +87,15 @@ static inline void copy_short(unsigned char *target, const unsigned char *source
         memcpy(target + at, source + at, 32);
         at += 32;
     } while (at < size);
+}
+
+/* Read up to `size` bytes of an open file at a position. Returns their number, 0 at the end of the file, -1 for an error. */
+static inline ptrdiff_t read_at(int descriptor, unsigned char *target, size_t size, int64_t position) {
+    ssize_t got;
+    do {
+        got = pread(descriptor, target, size, (off_t)position);
+    } while (got < 0 && errno == EINTR);
+    return got;
 }
 
 /* Prefetch an address before it is read. */

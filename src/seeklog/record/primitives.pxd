@@ -32,8 +32,8 @@ cdef inline object view_of(object buffer):
 cdef inline unsigned char *view_pointer(object view) noexcept:
     return <unsigned char *> PyMemoryView_GET_BUFFER(view).buf
 
-cdef inline object view_at(unsigned char *p, Py_ssize_t size):
-    return PyMemoryView_FromMemory(<char *> p, size, PyBUF_READ)
+cdef inline object view_at(unsigned char *p, Py_ssize_t at, Py_ssize_t size):
+    return PyMemoryView_FromMemory(<char *> p + at, size, PyBUF_READ)
 
 cdef inline object new_buffer(Py_ssize_t size):
     return PyByteArray_FromStringAndSize(NULL, size)

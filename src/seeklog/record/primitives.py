@@ -31,9 +31,9 @@ def view_pointer(view: memoryview) -> Any:
     return view
 
 
-def view_at(p: Any, size: int) -> memoryview:
-    """Return a view of the bytes at a pointer, which must outlive it."""
-    return memoryview(p)[:size]
+def view_at(p: Any, at: int, size: int) -> memoryview:
+    """Return a view of bytes, which must outlive it."""
+    return memoryview(p)[at : at + size]
 
 
 def new_buffer(size: int) -> bytearray:
