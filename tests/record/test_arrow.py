@@ -18,9 +18,7 @@ pa = pytest.importorskip("pyarrow")
 
 
 def new_columns(names: tuple[str, ...], *, scale: int) -> Columns:
-    return Columns(
-        names, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=scale, allocate=pa.allocate_buffer
-    )
+    return Columns(names, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=scale, allocate=pa.allocate_buffer)
 
 
 def batch_of_columns(sketch: Sketch, columns: tuple[str, ...] = arrow.COLUMNS, *, unit: Any = "ms") -> Any:

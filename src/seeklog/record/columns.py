@@ -162,9 +162,7 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_keys(
-        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
-    ) -> cython.int:
+    def add_keys(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
         """Append the keys of `count` records. `end` is the end of the bytes at `p`, which may be read."""
         number: Py_ssize_t
         for number in range(count):
@@ -174,9 +172,7 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_values(
-        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
-    ) -> cython.int:
+    def add_values(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
         number: Py_ssize_t
         for number in range(count):
             self.add(p, places[number].value_at, places[number].value_size, end)

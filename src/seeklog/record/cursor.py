@@ -16,7 +16,15 @@ import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record import batch_header, layout
 from cython.cimports.seeklog.record.layout import Place
-from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, view_at, wrapped
+from cython.cimports.seeklog.record.primitives import (
+    load_i16,
+    load_i32,
+    load_i64,
+    load_varint,
+    pointer,
+    view_at,
+    wrapped,
+)
 
 from seeklog.errors import CorruptBatch, CorruptionError, counted
 from seeklog.record.codec import decompress
@@ -148,9 +156,7 @@ class RecordCursor:
 
     def decompressed(self, codec, limit):
         try:
-            with view_at(
-                self.header, self.at + layout.HEADER_SIZE, self.size - layout.HEADER_SIZE
-            ) as compressed:
+            with view_at(self.header, self.at + layout.HEADER_SIZE, self.size - layout.HEADER_SIZE) as compressed:
                 return decompress(codec, compressed, limit=limit)
         except CorruptionError as error:
             raise type(error)(error.reason, position=self.position, advice=error.advice) from error
