@@ -27,7 +27,6 @@ from seeklog.errors import (
     OffsetOutOfRange,
     SeeklogError,
     TopicNotFound,
-    UsageError,
 )
 from seeklog.files import Files, OsFiles, local_path, translate
 from seeklog.log import reading
@@ -350,11 +349,21 @@ class LogReader:
     ) -> pyarrow.RecordBatchReader:
         """Stream the records in [start, end) as Arrow batches that hold only `columns`."""
         pyarrow = arrow.import_pyarrow()
-        names = arrow.check_columns(columns)
-        if timestamp_unit not in arrow.TIMESTAMP_SCALES:
-            raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
+        schema = arrow.schema(arrow.check_columns(columns), timestamp_unit=timestamp_unit)
         batch_rows = check_whole_number("batch_rows", batch_rows, minimum=1)
-        schema = arrow.schema(names, timestamp_unit=timestamp_unit)
+        return pyarrow.RecordBatchReader.from_batches(
+            schema, self._scan_batches(start, end, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
+        )
+
+    def _scan_batches(
+        self,
+        start: int | None,
+        end: int | None,
+        *,
+        schema: pyarrow.Schema,
+        batch_rows: int,
+        timestamp_unit: arrow.TimestampUnit,
+    ) -> Iterator[pyarrow.RecordBatch]:
         first, stop = self._range(start, end)
         batches = scan_arrow(
             self._source.view,
@@ -365,7 +374,7 @@ class LogReader:
             limit=self._limit,
             timestamp_scale=arrow.TIMESTAMP_SCALES[timestamp_unit],
         )
-        return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
+        return self._guarded(batches, first)
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
@@ -601,6 +610,19 @@ class Snapshot:
 def find_offset_at_time(log: LogReader, timestamp_ms: int) -> int | None:
     """Return the same as `offset_at_time`, for a time that is known to be in milliseconds."""
     return log._offset_at_time(timestamp_ms)
+
+
+def scan_batches(
+    log: LogReader,
+    start: int,
+    stop: int,
+    *,
+    schema: pyarrow.Schema,
+    batch_rows: int,
+    timestamp_unit: arrow.TimestampUnit,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Return the batches of `scan_arrow`, for a schema that was checked. Raises `LogClosed` before the first batch."""
+    return log._scan_batches(start, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

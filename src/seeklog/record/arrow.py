@@ -50,6 +50,8 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
 def schema(columns: Sequence[str], *, timestamp_unit: TimestampUnit = "ms") -> pyarrow.Schema:
     """Return the Arrow schema of the columns, in the requested order."""
     pa = import_pyarrow()
+    if timestamp_unit not in TIMESTAMP_SCALES:
+        raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
     fields = {
         "key": pa.field("key", pa.binary()),
         "value": pa.field("value", pa.binary()),

@@ -463,10 +463,15 @@ class Columns:
         for number in range(filled):
             if self._cursor.places[number].timestamp_ms > largest:
                 with cython.gil:
-                    timestamp = self._cursor.places[number].timestamp_ms
-                    what = f"its timestamp {timestamp} is out of bounds of the column's unit"
-                    raise record_error(what, self._cursor.index - filled + number, self._cursor.position)
+                    self.refuse_timestamp(number, filled)
         return 0
+
+    # Apart, because a function with Python objects takes the lock whenever it returns.
+    @cython.cfunc
+    def refuse_timestamp(self, number: Py_ssize_t, filled: Py_ssize_t) -> cython.int:
+        timestamp = self._cursor.places[number].timestamp_ms
+        what = f"its timestamp {timestamp} is out of bounds of the column's unit"
+        raise record_error(what, self._cursor.index - filled + number, self._cursor.position)
 
     @cython.cfunc
     @cython.nogil
