@@ -6,10 +6,13 @@ from seeklog.record cimport primitives as inlined
 cdef extern from "native.h":
     int crc32c_has_instruction()
     unsigned int crc32c_native(unsigned int crc, const unsigned char *data, size_t size)
+    unsigned long long crc_narrow(unsigned long long sum, const unsigned char *data, size_t size)
 
 
 def _has_crc_instruction(): return crc32c_has_instruction()
 def _crc32c(bytes data, unsigned int initial): return crc32c_native(initial, inlined.pointer(data), len(data))
+def _crc_narrow(bytes data, unsigned int initial):
+    return ~<unsigned int> crc_narrow(<unsigned int> ~initial, inlined.pointer(data), len(data))
 
 
 def load_i16(bytes data, Py_ssize_t at): return inlined.load_i16(inlined.pointer(data), at)

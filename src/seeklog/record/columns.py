@@ -162,35 +162,67 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_keys(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
-        """Append the keys of `count` records. `end` is the end of the bytes at `p`, which may be read."""
+    def add_keys(
+        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
+    ) -> cython.int:
+        """Append the keys of `count` records. `end` is the end of the bytes at `p` that may be read."""
+        # In local variables: the compiler must assume that the bytes which it copies overlap with `self`.
+        data: p_uchar = self._data.p
+        ends: p_uchar = self._ends.p
+        used: Py_ssize_t = self.used
+        row: Py_ssize_t = self.rows
         number: Py_ssize_t
         for number in range(count):
-            self.add(p, places[number].key_at, places[number].key_size, end)
+            if places[number].key_size < 0:
+                self.add_null(row)
+            else:
+                copy_string(data, used, p, places[number].key_at, places[number].key_size, end)
+                used += places[number].key_size
+                if self.null_count:
+                    self.mark_valid(row)
+            row += 1
+            put_i32(ends, row, used)
+        self.used = used
+        self.rows = row
         return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_values(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
+    def add_values(
+        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
+    ) -> cython.int:
+        data: p_uchar = self._data.p
+        ends: p_uchar = self._ends.p
+        used: Py_ssize_t = self.used
+        row: Py_ssize_t = self.rows
         number: Py_ssize_t
         for number in range(count):
-            self.add(p, places[number].value_at, places[number].value_size, end)
+            if places[number].value_size < 0:
+                self.add_null(row)
+            else:
+                copy_string(data, used, p, places[number].value_at, places[number].value_size, end)
+                used += places[number].value_size
+                if self.null_count:
+                    self.mark_valid(row)
+            row += 1
+            put_i32(ends, row, used)
+        self.used = used
+        self.rows = row
         return 0
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def add(self, p: p_uchar, at: Py_ssize_t, size: longlong, end: Py_ssize_t) -> cython.int:
         """Append a row: `size` bytes at `at`, or null if `size` is -1."""
         if size < 0:
-            self.add_null()
+            self.add_null(self.rows)
         else:
             copy_string(self._data.p, self.used, p, at, size, end)
             self.used += size
             if self.null_count:
-                self.mark_valid()
+                self.mark_valid(self.rows)
         self.rows += 1
         put_i32(self._ends.p, self.rows, self.used)
         return 0
@@ -198,33 +230,33 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_null(self) -> cython.int:
+    def add_null(self, row: Py_ssize_t) -> cython.int:
         if self.null_count == 0:
             with cython.gil:
-                self.begin_bits()
-        if self.rows & 7 == 0:
-            self._valid.p[self.rows >> 3] = 0
+                self.begin_bits(row)
+        if row & 7 == 0:
+            self._valid.p[row >> 3] = 0
         self.null_count += 1
         return 0
 
     @cython.cfunc
-    def begin_bits(self) -> cython.int:
-        """Create the bits. No row before this one is null."""
+    def begin_bits(self, rows: Py_ssize_t) -> cython.int:
+        """Create the bits. None of the rows before is null."""
         index: Py_ssize_t
         self._valid = Memory(self._allocate, (self._ends.size // 4 + 7) // 8)
-        for index in range(self.rows >> 3):
+        for index in range(rows >> 3):
             self._valid.p[index] = 0xFF
-        if self.rows & 7:
-            self._valid.p[self.rows >> 3] = (1 << (self.rows & 7)) - 1
+        if rows & 7:
+            self._valid.p[rows >> 3] = (1 << (rows & 7)) - 1
         return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def mark_valid(self) -> cython.void:
+    def mark_valid(self, row: Py_ssize_t) -> cython.void:
         p: p_uchar = self._valid.p
-        bit: cython.int = 1 << (self.rows & 7)
-        p[self.rows >> 3] = 1 if bit == 1 else p[self.rows >> 3] | bit
+        bit: cython.int = 1 << (row & 7)
+        p[row >> 3] = 1 if bit == 1 else p[row >> 3] | bit
 
     @cython.cfunc
     def finish(self):
@@ -426,6 +458,7 @@ class Columns:
         header_ends: p_uchar = self._header_ends.p if self._header_ends is not None else p
         # Kafka's TimestampType: 0 for CreateTime, 1 for LogAppendTime.
         timestamp_type: cython.int = 1 if self._cursor.attributes & LOG_APPEND_TIME else 0
+        scale: longlong = self._scale
         row: Py_ssize_t = self.rows
         number: Py_ssize_t
         while self._cursor.more:
@@ -440,7 +473,7 @@ class Columns:
             if self._timestamps is not None:
                 self.check_timestamps(filled)
                 for number in range(filled):
-                    put_i64(timestamps, row + number, places[number].timestamp_ms * self._scale)
+                    put_i64(timestamps, row + number, places[number].timestamp_ms * scale)
             if self._timestamp_types is not None:
                 for number in range(filled):
                     put_i32(timestamp_types, row + number, timestamp_type)
@@ -460,8 +493,9 @@ class Columns:
         """Raise if a timestamp of the parsed records does not fit its column."""
         number: Py_ssize_t
         largest: longlong = INT64_MAX // self._scale
+        places: cython.pointer(Place) = self._cursor.places
         for number in range(filled):
-            if self._cursor.places[number].timestamp_ms > largest:
+            if places[number].timestamp_ms > largest:
                 with cython.gil:
                     self.refuse_timestamp(number, filled)
         return 0

@@ -180,8 +180,64 @@ CRC_TARGET static inline uint64_t crc_block(
     return crc_word(third, words[2] ^ multiply_low(sum, over_two) ^ multiply_low(second, over_one));
 }
 
-CRC_TARGET static inline uint32_t crc32c_native(uint32_t crc, const unsigned char *data, size_t size) {
-    uint64_t sum = (uint32_t)~crc, word;
+/* With AVX-512, one instruction multiplies in four lanes. Four registers of four lanes hold 256 bytes. Each step moves them over
+ * the next 256: a lane of two halves becomes low * x^(bits + 64) + high * x^bits modulo the polynomial, and the product of two
+ * reflected numbers has one factor x already. At the end the lanes are moved over each other, and the CRC instruction sums
+ * the last one. `size` is a multiple of 256. */
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+
+#include <immintrin.h>
+
+#define WIDE_TARGET __attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul")))
+
+static inline int crc_has_wide(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+}
+
+WIDE_TARGET static inline __m512i crc_moved(__m512i lanes, __m512i over, __m512i next) {
+    __m512i low = _mm512_clmulepi64_epi128(lanes, over, 0x00), high = _mm512_clmulepi64_epi128(lanes, over, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96);
+}
+
+WIDE_TARGET static inline __m128i crc_lane_moved(__m128i lane, __m128i over, __m128i next) {
+    return _mm_xor_si128(
+        _mm_xor_si128(_mm_clmulepi64_si128(lane, over, 0x00), _mm_clmulepi64_si128(lane, over, 0x11)), next);
+}
+
+WIDE_TARGET static inline uint64_t crc_wide(uint64_t sum, const unsigned char *data, size_t size) {
+    const __m512i over_256 = _mm512_broadcast_i32x4(_mm_set_epi64x((int64_t)0x1426A81500000000ull, (int64_t)0xE9A5D8BE00000000ull));
+    const __m512i over_64 = _mm512_broadcast_i32x4(_mm_set_epi64x((int64_t)0x75BBA45B00000000ull, (int64_t)0x1C19243B00000000ull));
+    const __m128i over_16 = _mm_set_epi64x((int64_t)0x3171D43000000000ull, (int64_t)0x3743F7BD00000000ull);
+    const unsigned char *end = data + size;
+    __m512i lanes[4];
+    __m128i last;
+    int number;
+    for (number = 0; number < 4; number++) lanes[number] = _mm512_loadu_si512(data + 64 * number);
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((int64_t)sum)));
+    for (data += 256; data < end; data += 256)
+        for (number = 0; number < 4; number++)
+            lanes[number] = crc_moved(lanes[number], over_256, _mm512_loadu_si512(data + 64 * number));
+    for (number = 0; number < 3; number++) lanes[number + 1] = crc_moved(lanes[number], over_64, lanes[number + 1]);
+    last = _mm512_extracti32x4_epi32(lanes[3], 0);
+    last = crc_lane_moved(last, over_16, _mm512_extracti32x4_epi32(lanes[3], 1));
+    last = crc_lane_moved(last, over_16, _mm512_extracti32x4_epi32(lanes[3], 2));
+    last = crc_lane_moved(last, over_16, _mm512_extracti32x4_epi32(lanes[3], 3));
+    return crc_word(crc_word(0, (uint64_t)_mm_extract_epi64(last, 0)), (uint64_t)_mm_extract_epi64(last, 1));
+}
+
+#else
+
+static inline int crc_has_wide(void) { return 0; }
+static inline uint64_t crc_wide(uint64_t sum, const unsigned char *data, size_t size) {
+    (void)data;
+    (void)size;
+    return sum;
+}
+
+#endif
+
+CRC_TARGET static inline uint64_t crc_narrow(uint64_t sum, const unsigned char *data, size_t size) {
+    uint64_t word;
     for (; size >= 3 * 1024; data += 3 * 1024, size -= 3 * 1024)
         sum = crc_block(sum, data, 1024, 0xA51B6135u, 0x170076FAu);
     for (; size >= 3 * 128; data += 3 * 128, size -= 3 * 128)
@@ -191,7 +247,18 @@ CRC_TARGET static inline uint32_t crc32c_native(uint32_t crc, const unsigned cha
         sum = crc_word(sum, word);
     }
     for (; size; data++, size--) sum = crc_byte(sum, *data);
-    return ~(uint32_t)sum;
+    return sum;
+}
+
+static inline uint32_t crc32c_native(uint32_t crc, const unsigned char *data, size_t size) {
+    uint64_t sum = (uint32_t)~crc;
+    if (size >= 1024 && crc_has_wide()) {
+        size_t wide = size & ~(size_t)255;
+        sum = crc_wide(sum, data, wide);
+        data += wide;
+        size -= wide;
+    }
+    return ~(uint32_t)crc_narrow(sum, data, size);
 }
 
 #endif
