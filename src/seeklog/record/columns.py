@@ -162,9 +162,7 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_keys(
-        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
-    ) -> cython.int:
+    def add_keys(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
         """Append the keys of `count` records. `end` is the end of the bytes at `p` that may be read."""
         # In local variables: the compiler must assume that the bytes which it copies overlap with `self`.
         data: p_uchar = self._data.p
@@ -189,9 +187,7 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_values(
-        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t
-    ) -> cython.int:
+    def add_values(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
         data: p_uchar = self._data.p
         ends: p_uchar = self._ends.p
         used: Py_ssize_t = self.used

@@ -31,7 +31,7 @@ MAX_THREADS: Final = 8
 # More bytes than any queue gets.
 _ENDLESS: Final = 1 << 62
 # How often a stopped scan looks for a thread that began another piece.
-PATIENCE_S: Final = 0.05
+_PATIENCE_S: Final = 0.05
 
 
 def usable_cores() -> int:
@@ -170,12 +170,14 @@ class _Readers:
         self._is_stopped = True
         for _ in self._threads:
             self._slots.put(None)
+        if threading.current_thread() in self._threads:
+            return  # the collector runs in any thread
         for thread in self._threads:
             # A queue may have been created meanwhile.
             while thread.ident is not None and thread.is_alive():
                 for queue in list(self._unfinished):
                     queue.abandon()
-                thread.join(PATIENCE_S)
+                thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
         while (queue := self._take()) is not None:
@@ -191,7 +193,7 @@ class _Readers:
                 piece = next(self._pieces, None)
             except BaseException as error:
                 self._queues.put(error)
-                self._is_stopped = True
+                self._pieces = iter(())
                 piece = None
             if piece is None:
                 # For the other threads.
