@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
-from seeklog.arguments import check_offset
+from seeklog.arguments import check_offset, check_whole_number
 from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
-from seeklog.errors import TopicNotFound, UsageError
+from seeklog.errors import LogClosed, TopicNotFound, UsageError
 from seeklog.log import LogReader, find_offset_at_time, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, arrow
@@ -157,8 +158,21 @@ class Topic:
         """
         key = None if key is None else checked_key(key)
         ranges = self._ranges(partitions, start=start, end=end, key=key)
-        records = (record for part in ranges for record in part.log.scan(part.start, part.stop))
+        records = chain.from_iterable(map(self._records, ranges))
         return records if key is None else (record for record in records if record.key == key)
+
+    def _records(self, part: Range) -> Iterator[Record]:
+        """Iterate over a range. The store closes a reader when its partition is written, or to make room."""
+        log = part.log
+        while True:
+            try:
+                records = log.scan(part.start, part.stop)
+            except LogClosed:
+                if not log.is_closed:
+                    raise
+                log = self.log(part.partition)
+            else:
+                return records
 
     def scan_arrow(
         self,
@@ -234,13 +248,14 @@ class Topic:
     ) -> list[Range]:
         first, last = self._checked_point("start", start), self._checked_point("end", end)
         chosen = self._chosen(partitions)
-        if key is not None and partitions is None:
+        # A broker may hold only some partitions of a topic. How many there are is not known then.
+        if key is not None and partitions is None and tuple(chosen) == tuple(range(len(chosen))):
             chosen = (partition_of(bytes(key), len(chosen)),)
         return [self._ask(number, partial(_range_of, partition=number, start=first, end=last)) for number in chosen]
 
     def _checked_point(self, name: str, point: Point | None) -> _Point | None:
         if point is None or isinstance(point, int):
-            return None if point is None else _Point(check_offset(point, name=name), is_time=False)
+            return None if point is None else _Point(check_whole_number(name, point), is_time=False)
         return _Point(as_milliseconds(point, clock=self._topics.clock), is_time=True)
 
     def latest(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
