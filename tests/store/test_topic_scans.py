@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from log.workbench import START_MS, PATIENCE_S, wait_until
+from log.workbench import PATIENCE_S, START_MS, wait_until
 from seeklog import LogReader, Record, Store, TopicPartition
 from seeklog.errors import CorruptBatch, OffsetOutOfRange, TopicNotFound, UsageError
 from seeklog.record.key_hash import partition_of
@@ -169,7 +169,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "half a thread": {"threads": 1.5},
     "no row": {"batch_rows": 0},
     "a negative offset": {"start": -1},
-    "a time without a zone": {"end": datetime(2026, 1, 1)},  # noqa: DTZ001
+    "a time without a zone": {"end": datetime(2026, 1, 1)},
     "a text": {"start": "2026-01-01"},
     "a key that is text": {"key": "k"},
     "a number of partitions": {"partitions": 2},

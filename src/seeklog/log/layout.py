@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -25,12 +26,16 @@ class Layout:
         """Return the approximate size of a range of offsets in bytes."""
         return max(0, self.position(stop) - self.position(start))
 
-    def edges(self, start: int, stop: int, *, target: int) -> list[int]:
-        """Return the offsets that cut a range into parts of equal size, of about `target` bytes, with its two ends."""
+    def cut(self, start: int, stop: int, *, target: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range: [start, stop) of each. They have equal size, about `target` bytes."""
         size, begin = self.size(start, stop), self.position(start)
         count = max(1, round(size / target))
-        cuts = (self.boundary(begin + size * number // count, slack=target // 8) for number in range(1, count))
-        return sorted({start, stop, *(cut for cut in cuts if start < cut < stop)})
+        for number in range(1, count):
+            edge = self.boundary(begin + size * number // count, slack=target // 8)
+            if start < edge < stop:
+                yield start, edge
+                start = edge
+        yield start, stop
 
     def position(self, offset: int) -> int:
         """Return the number of bytes before an offset, too low by at most an index interval."""

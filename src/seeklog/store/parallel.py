@@ -54,11 +54,11 @@ Read = Callable[[Piece], "Iterator[pyarrow.RecordBatch]"]
 
 def cut(log: LogReader, partition: int, start: int, stop: int, *, is_whole: bool) -> Iterator[Piece]:
     """Yield the pieces of a range, in order; at least one. With `is_whole`, the range is one piece."""
-    edges = [start, stop]
-    if not is_whole and start < stop:
-        edges = Layout(take_snapshot(log).view).edges(start, stop, target=PIECE_BYTES)
-    for number in range(1, len(edges)):
-        yield Piece(partition, edges[number - 1], edges[number], number == len(edges) - 1)
+    if is_whole or start >= stop:
+        yield Piece(partition, start, stop, True)
+        return
+    for first, end in Layout(take_snapshot(log).view).cut(start, stop, target=PIECE_BYTES):
+        yield Piece(partition, first, end, end == stop)
 
 
 def read_pieces(

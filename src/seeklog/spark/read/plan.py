@@ -108,7 +108,7 @@ class Partition:
 
     def cut(self, wanted: Range, *, target: int, max_records: int | None) -> list[_Part]:
         """Cut a range into parts of equal size, of about `target` bytes and at most `max_records` offsets."""
-        edges = self.layout.edges(wanted.start, wanted.stop, target=target)
+        edges = [start for start, _ in self.layout.cut(wanted.start, wanted.stop, target=target)] + [wanted.stop]
         if max_records is not None:
             edges = [*_even_starts(edges, max_records), wanted.stop]
         stretch = self.size(wanted) / wanted.length
