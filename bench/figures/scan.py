@@ -133,8 +133,6 @@ def _read_all(bench: Bench, log: Log, *, count: int) -> Iterator[Row]:
             "read_all": _scanning(
                 lambda start: log.scan_arrow(start, start + a_turn).read_all().num_rows, count, a_turn
             ),
-                lambda start: log.scan_arrow(start, start + a_turn).read_all().num_rows, count, a_turn
-            ),
             "streamed": _scanning(lambda start: _arrow_rows(log, start, start + a_turn), count, a_turn),
         },
     )
