@@ -351,30 +351,32 @@ class LogReader:
         pyarrow = arrow.import_pyarrow()
         schema = arrow.schema(arrow.check_columns(columns), timestamp_unit=timestamp_unit)
         batch_rows = check_whole_number("batch_rows", batch_rows, minimum=1)
-        return pyarrow.RecordBatchReader.from_batches(
-            schema, self._scan_batches(start, end, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
+        first, stop = self._range(start, end)
+        batches = self._scan_batches(
+            self._source.view, first, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit
         )
+        return pyarrow.RecordBatchReader.from_batches(schema, batches)
 
     def _scan_batches(
         self,
-        start: int | None,
-        end: int | None,
+        view: View,
+        start: int,
+        stop: int,
         *,
         schema: pyarrow.Schema,
         batch_rows: int,
         timestamp_unit: arrow.TimestampUnit,
     ) -> Iterator[pyarrow.RecordBatch]:
-        first, stop = self._range(start, end)
         batches = scan_arrow(
-            self._source.view,
-            first,
+            view,
+            start,
             stop,
             schema=schema,
             batch_rows=batch_rows,
             limit=self._limit,
             timestamp_scale=arrow.TIMESTAMP_SCALES[timestamp_unit],
         )
-        return self._guarded(batches, first)
+        return self._guarded(batches, start)
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
@@ -614,6 +616,7 @@ def find_offset_at_time(log: LogReader, timestamp_ms: int) -> int | None:
 
 def scan_batches(
     log: LogReader,
+    view: View,
     start: int,
     stop: int,
     *,
@@ -621,8 +624,8 @@ def scan_batches(
     batch_rows: int,
     timestamp_unit: arrow.TimestampUnit,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Return the batches of `scan_arrow`, for a schema that was checked. Raises `LogClosed` before the first batch."""
-    return log._scan_batches(start, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
+    """Return the batches of `scan_arrow` in a view of the log, which may be closed by now."""
+    return log._scan_batches(view, start, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

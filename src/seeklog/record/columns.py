@@ -89,7 +89,10 @@ class Memory:
 @cython.final
 @cython.cclass
 class Block:
-    """One buffer for several pieces of memory, of 64 bytes or a multiple each, as Arrow recommends."""
+    """One buffer for all columns, in parts of 64 bytes or a multiple, as Arrow recommends.
+
+    An allocation releases the interpreter's lock, and threads that scan would meet at each.
+    """
 
     _allocate: object
     _parts: list
@@ -143,8 +146,7 @@ class BytesColumn:
         self.null_count = 0
         self._allocate = allocate
         self._ends = block.add(4 * (rows + 1))
-        # Bytes are most of the memory: they have a buffer of their own, which can be released before the others.
-        self._data = Memory(allocate, data_bytes + _SLACK) if data_bytes else block.add(_SLACK)
+        self._data = block.add(data_bytes + _SLACK)
 
     @cython.cfunc
     @cython.nogil

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seeklog.errors import SeeklogError
-from seeklog.log import Layout, LogReader, take_snapshot
+from seeklog.log import Layout, View
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,12 +52,12 @@ class Piece(NamedTuple):
 Read = Callable[[Piece], "Iterator[pyarrow.RecordBatch]"]
 
 
-def cut(log: LogReader, partition: int, start: int, stop: int, *, is_whole: bool) -> Iterator[Piece]:
+def cut(view: View, partition: int, start: int, stop: int, *, is_whole: bool) -> Iterator[Piece]:
     """Yield the pieces of a range, in order; at least one. With `is_whole`, the range is one piece."""
     if is_whole or start >= stop:
         yield Piece(partition, start, stop, True)
         return
-    for first, end in Layout(take_snapshot(log).view).cut(start, stop, target=PIECE_BYTES):
+    for first, end in Layout(view).cut(start, stop, target=PIECE_BYTES):
         yield Piece(partition, first, end, end == stop)
 
 
@@ -90,7 +90,7 @@ class _Queue:
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self._items: SimpleQueue[pyarrow.RecordBatch | BaseException | None] = SimpleQueue()
+        self._items: SimpleQueue[tuple[pyarrow.RecordBatch, int] | BaseException | None] = SimpleQueue()
         # Each is changed by one thread alone.
         self._put_bytes = 0
         self._got_bytes = 0
@@ -99,14 +99,15 @@ class _Queue:
 
     def put(self, batch: pyarrow.RecordBatch) -> None:
         """Add a batch, after waiting for room."""
-        size = batch.nbytes
+        # Not `nbytes`, which releases the lock of the interpreter.
+        size = sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
         while self._held() and self._held() + size > QUEUE_BYTES:
             self._is_full = True
             # Again: the consumer may not have seen the flag.
             if self._held() and self._held() + size > QUEUE_BYTES:
                 self._room.get()
         self._put_bytes += size
-        self._items.put(batch)
+        self._items.put((batch, size))
 
     def _held(self) -> int:
         return self._put_bytes - self._got_bytes
@@ -121,11 +122,12 @@ class _Queue:
             return None
         if isinstance(item, BaseException):
             raise item
-        self._got_bytes += item.nbytes
+        batch, size = item
+        self._got_bytes += size
         if self._is_full:
             self._is_full = False
             self._room.put(None)
-        return item
+        return batch
 
     def abandon(self) -> None:
         """Let the thread that reads go on. It must look whether anybody wants more."""

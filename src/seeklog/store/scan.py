@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -10,8 +11,8 @@ import pyarrow.compute as pc
 
 from seeklog import names
 from seeklog.arguments import check_whole_number
-from seeklog.errors import LogClosed, SeeklogError, UsageError
-from seeklog.log import LogReader, scan_batches, take_snapshot
+from seeklog.errors import SeeklogError, UsageError
+from seeklog.log import LogReader, View, scan_batches, take_snapshot
 from seeklog.record import arrow
 from seeklog.store.parallel import MAX_THREADS, PIECE_BYTES, Piece, cut, note_partition, read_pieces, usable_cores
 from seeklog.store.topic import Range
@@ -61,7 +62,7 @@ class Scan:
         threads: int | None = None,
         reopen: Reopen | None = None,
     ) -> None:
-        """`key` selects the records with that key. `reopen` returns a reader in place of one that was closed."""
+        """`key` selects the records with that key. `reopen` returns a reader in place of a closed one."""
         self._topic = topic
         self._schema = schema
         self._batch_rows = check_whole_number("batch_rows", batch_rows, minimum=1)
@@ -83,22 +84,22 @@ class Scan:
         note: Callable[[Span], object] = lambda span: None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches. `narrow` returns the part of a range to read; `note` is called after each partition."""
-        logs = {part.partition: part.log for part in ranges}
-        threads = self._usable_threads(ranges)
+        # All pieces of a partition are read in this view. The store may close the log meanwhile.
+        seen = {part.partition: (part.log, take_snapshot(part.log)) for part in ranges}
+        threads = self._usable_threads(ranges, sum(snapshot.size_bytes for _, snapshot in seen.values()))
 
         def pieces() -> Iterator[Piece]:
             for part in ranges:
-                start, stop = narrow(part)
-                yield from cut(
-                    self._usable(logs, part.partition),
-                    part.partition,
-                    start,
-                    stop,
-                    # Each piece would need the index of its segment, which is fetched from a URL as a whole.
-                    is_whole=threads == 1 or names.is_url(part.log.location),
-                )
+                start, stop = narrow(self._usable(part))
+                # Each piece would need the index of its segment, which is fetched from a URL as a whole.
+                is_whole = threads == 1 or names.is_url(part.log.location)
+                yield from cut(seen[part.partition][1].view, part.partition, start, stop, is_whole=is_whole)
 
-        return self._counted(read_pieces(pieces(), lambda piece: self._read(logs, piece), threads=threads), note)
+        def read(piece: Piece) -> Iterator[pa.RecordBatch]:
+            log, snapshot = seen[piece.partition]
+            return self._read(log, snapshot.view, piece)
+
+        return self._counted(read_pieces(pieces(), read, threads=threads), note)
 
     def _counted(
         self, results: Iterator[tuple[Piece, pa.RecordBatch | None]], note: Callable[[Span], object]
@@ -116,53 +117,40 @@ class Scan:
         finally:
             results.close()  # type: ignore[attr-defined]  # a generator: its threads must not wait for the collector
 
-    def _usable_threads(self, ranges: Iterable[Range]) -> int:
-        """Return the number of threads that have something to do."""
+    def _usable_threads(self, ranges: Iterable[Range], size: int) -> int:
+        """Return the number of threads that have something to do. `size` is that of all logs."""
         parts = [part for part in ranges if part.start < part.stop]
         if any(names.is_url(part.log.location) for part in parts):
             # They wait for the network, not for a core.
             return min(self._threads or MAX_THREADS, max(1, len(parts)))
-        wanted = self._threads or min(MAX_THREADS, usable_cores())
-        if wanted == 1:
-            return 1
-        size = sum(take_snapshot(part.log).size_bytes for part in parts)
-        return min(wanted, max(1, -(-size // PIECE_BYTES)))
+        return min(self._threads or min(MAX_THREADS, usable_cores()), max(1, -(-size // PIECE_BYTES)))
 
-    def _usable(self, logs: dict[int, LogReader], partition: int) -> LogReader:
-        log = logs[partition]
-        if log.is_closed and self._reopen is not None:
-            logs[partition] = log = self._reopen(partition)
-        return log
+    def _usable(self, part: Range) -> Range:
+        """Return a range with an open log: the store closes a reader when its partition is written, or to make room."""
+        if part.log.is_closed and self._reopen is not None:
+            return replace(part, log=self._reopen(part.partition))
+        return part
 
-    def _read(self, logs: dict[int, LogReader], piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _read(self, log: LogReader, view: View, piece: Piece) -> Iterator[pa.RecordBatch]:
         if piece.start >= piece.stop:
             return
         constants: dict[str, Any] = {}
         try:
-            for batch in self._open(logs, piece):
+            for batch in scan_batches(
+                log,
+                view,
+                piece.start,
+                piece.stop,
+                schema=self._decoded,
+                batch_rows=self._batch_rows,
+                timestamp_unit=self._timestamp_unit,
+            ):
                 rows = batch if self._key is None else batch.filter(pc.equal(batch.column("key"), self._key))
                 if rows.num_rows:
                     yield self._finished(rows, piece.partition, constants)
         except SeeklogError as error:
             note_partition(error, self._topic, piece.partition)
             raise
-
-    def _open(self, logs: dict[int, LogReader], piece: Piece) -> Iterator[pa.RecordBatch]:
-        while True:
-            log = self._usable(logs, piece.partition)
-            try:
-                return scan_batches(
-                    log,
-                    piece.start,
-                    piece.stop,
-                    schema=self._decoded,
-                    batch_rows=self._batch_rows,
-                    timestamp_unit=self._timestamp_unit,
-                )
-            except LogClosed:
-                # The store closes a reader when the partition is written, or to make room.
-                if self._reopen is None or not log.is_closed:
-                    raise
 
     def _finished(self, batch: pa.RecordBatch, partition: int, constants: dict[str, Any]) -> pa.RecordBatch:
         """Return a decoded batch with all columns of the schema. `constants` are those of the longest batch so far."""
