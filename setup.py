@@ -64,7 +64,7 @@ def extension(name: str) -> Extension:
         [f"src/{name.replace('.', '/')}.py"],
         include_dirs=[str(RECORD)],
         depends=INLINED,
-        extra_compile_args=["-O3", "-fno-strict-aliasing", "-g0"],
+        extra_compile_args=["-O3", "-fno-tree-vectorize", "-fno-strict-aliasing", "-g0"],
         extra_link_args=STRIPPED,
     )
 

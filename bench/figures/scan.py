@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
+import seeklog
 from bench.measure import Bench, Stopwatch, best_of, log_size, warm_page_cache
 from bench.peers.kafka_clients import count_with_aiokafka, count_with_kafka_python
 from bench.peers.naive import NaiveLog
@@ -17,11 +18,12 @@ from bench.workload import (
     CYCLE,
     RECORDS_PER_16KB_BATCH,
     build_log,
+    fill,
     fill_naive,
     segment_fetches,
     whole_cycles,
 )
-from seeklog import Log
+from seeklog import Log, LogConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 RECORDS_CYCLES = 5
 ARROW_CYCLES = 110
 KAFKA_PYTHON_CYCLES = 1
+TOPIC = "payments"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -48,7 +51,9 @@ def measure(bench: Bench) -> Iterator[Row]:
         with Log(path) as log:
             yield from _records(bench, log, naive, fetches, count=count, naive_count=naive_count)
             yield from _arrow(bench, log, fetches, count=count, bytes_per_record=bytes_per_record)
+            yield from _read_all(bench, log, count=count)
         naive.close()
+    yield from _topic(bench, count=count)
 
 
 def _records(
@@ -118,6 +123,67 @@ def _arrow(bench: Bench, log: Log, fetches: Sequence[bytes], *, count: int, byte
         unit=Unit.GIGABYTES_PER_SECOND,
         target=2,
     )
+
+
+def _read_all(bench: Bench, log: Log, *, count: int) -> Iterator[Row]:
+    a_turn = min(ARROW_CYCLES * CYCLE, count)
+    rates = best_of(
+        bench.scale.short_turns // 3,
+        {
+            "read_all": _scanning(
+                lambda start: log.scan_arrow(start, start + a_turn).read_all().num_rows, count, a_turn
+            ),
+            "streamed": _scanning(lambda start: _arrow_rows(log, start, start + a_turn), count, a_turn),
+        },
+    )
+    yield Row(
+        work="scan_arrow().read_all(), all columns",
+        figure=rates["read_all"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="streamed",
+        peer_figure=rates["streamed"],
+        target=0.7,
+    )
+
+
+def _topic(bench: Bench, *, count: int) -> Iterator[Row]:
+    """Scan a topic of two partitions with two threads, and each of its partitions with one, or both in turn."""
+    with bench.directory("scan-topic") as path:
+        with seeklog.open(path, config=LogConfig(flush="os")) as store:
+            store.create_topic(TOPIC, partitions=2)
+            for number in range(2):
+                with store.writer(TOPIC, number) as log:
+                    fill(log, count // 2, records_per_batch=RECORDS_PER_16KB_BATCH)
+        warm_page_cache(path)
+        with seeklog.open(path, read_only=True) as store:
+            topic = store.topic(TOPIC)
+            rows = whole_cycles(count // 2)
+
+            def scan(partitions: Sequence[int], threads: int) -> Trial:
+                def trial() -> float:
+                    with Stopwatch() as clock:
+                        batches = topic.scan_arrow(partitions=partitions, threads=threads)
+                        seen = sum(batch.num_rows for batch in batches)
+                    return _checked(seen, rows * len(partitions)) / clock.seconds
+
+                return trial
+
+            rates = best_of(
+                bench.scale.short_turns // 6,
+                {"both": scan((0, 1), 2), "one": scan((0,), 1), "one, two threads": scan((1,), 2)},
+            )
+    for work, name, target in (
+        ("a topic's scan_arrow, two partitions, two threads", "both", 1.7),
+        ("a topic's scan_arrow, one partition, two threads", "one, two threads", None),
+    ):
+        yield Row(
+            work=work,
+            figure=rates[name],
+            unit=Unit.RECORDS_PER_SECOND,
+            peer="one partition, one thread",
+            peer_figure=rates["one"],
+            target=target,
+        )
 
 
 def _scanning(scan: Callable[[int], int], count: int, a_turn: int) -> Trial:

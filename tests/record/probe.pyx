@@ -3,6 +3,17 @@
 from seeklog.record cimport layout
 from seeklog.record cimport primitives as inlined
 
+cdef extern from "native.h":
+    int crc32c_has_instruction()
+    unsigned int crc32c_native(unsigned int crc, const unsigned char *data, size_t size)
+    unsigned long long crc_narrow(unsigned long long sum, const unsigned char *data, size_t size)
+
+
+def _has_crc_instruction(): return crc32c_has_instruction()
+def _crc32c(bytes data, unsigned int initial): return crc32c_native(initial, inlined.pointer(data), len(data))
+def _crc_narrow(bytes data, unsigned int initial):
+    return ~<unsigned int> crc_narrow(<unsigned int> ~initial, inlined.pointer(data), len(data))
+
 
 def load_i16(bytes data, Py_ssize_t at): return inlined.load_i16(inlined.pointer(data), at)
 def load_i32(bytes data, Py_ssize_t at): return inlined.load_i32(inlined.pointer(data), at)
@@ -59,4 +70,9 @@ def text_at(bytes data, Py_ssize_t at, Py_ssize_t size): return inlined.text_at(
 def copy(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size):
     inlined.copy(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size)
     return bytes(target)
+def copy_string(bytearray target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t size, Py_ssize_t end):
+    inlined.copy_string(inlined.buffer_pointer(target), at, inlined.pointer(source), start, size, end)
+    return bytes(target)
+def view_at(bytes data, Py_ssize_t at, Py_ssize_t size):
+    return bytes(inlined.view_at(inlined.pointer(data), at, size))
 def fetch_ahead(bytes data): inlined.fetch_ahead(inlined.pointer(data), 0)

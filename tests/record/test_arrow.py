@@ -17,8 +17,12 @@ from seeklog.record.columns import Columns, filled_lists
 pa = pytest.importorskip("pyarrow")
 
 
+def new_columns(names: tuple[str, ...], *, scale: int) -> Columns:
+    return Columns(names, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=scale, allocate=pa.allocate_buffer)
+
+
 def batch_of_columns(sketch: Sketch, columns: tuple[str, ...] = arrow.COLUMNS, *, unit: Any = "ms") -> Any:
-    made = Columns(columns, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=arrow.TIMESTAMP_SCALES[unit])
+    made = new_columns(columns, scale=arrow.TIMESTAMP_SCALES[unit])
     made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
     batch = arrow.record_batch(made.finish(), made.rows, arrow.schema(columns, timestamp_unit=unit))
     batch.validate(full=True)
@@ -121,7 +125,7 @@ def spark_schema() -> Any:
 
 
 def columns_of(sketch: Sketch, names: Any) -> tuple[dict[str, Any], int]:
-    made = Columns(tuple(names), rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=1000)
+    made = new_columns(tuple(names), scale=1000)
     made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
     return made.finish(), made.rows
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from fastcrc.crc32 import iscsi
 
 from record.hostile import VARINTS
 from seeklog.record import layout, primitives
@@ -188,6 +189,8 @@ def test_buffers_agree(probe: Any, size: int) -> None:
         target = bytearray(size)
         primitives.copy(target, at, data, 0, size - at)
         assert probe.copy(bytearray(size), at, data, 0, size - at) == bytes(target)
+    half = size // 2
+    assert probe.view_at(data, half, size - half) == bytes(primitives.view_at(data, half, size - half)) == data[half:]
     probe.fetch_ahead(data)
     primitives.fetch_ahead(data, 0)
 
@@ -203,3 +206,31 @@ def test_text_agrees_at_every_byte(probe: Any, text: str) -> None:
             except UnicodeDecodeError:
                 outcomes.add(None)
         assert len(outcomes) == 1, (at, size)
+
+
+def test_short_strings_are_copied_from_any_place_before_the_end(probe: Any) -> None:
+    source = random.Random(SEED).randbytes(400)
+    for size, start in itertools.product(range(301), (0, 1, 31, 63, 99)):
+        twin = bytearray(size + 33)
+        primitives.copy_string(twin, 1, source, start, size, len(source))
+        for end in (start + size, min(start + size + 31, len(source)), len(source)):
+            copied = probe.copy_string(bytearray(size + 33), 1, source, start, size, end)
+            assert copied[: 1 + size] == twin[: 1 + size] == b"\0" + source[start : start + size]
+
+
+def test_string_at_the_end_changes_no_byte_after_it(probe: Any) -> None:
+    for size in range(301):
+        source = bytes(range(1, 256)) * 2
+        assert probe.copy_string(bytearray(400), 0, source, 0, size, size) == source[:size] + bytes(400 - size)
+
+
+def test_crc_by_instruction_is_that_of_the_library(probe: Any) -> None:
+    if not probe._has_crc_instruction():
+        pytest.skip("this processor has no instruction for it")
+    data = random.Random(SEED).randbytes(20_000)
+    # All sizes around the parts of a block, and the sizes of many blocks.
+    for size in [*range(1300), *range(3060, 3480), 6144, 16_456, 20_000]:
+        for initial in (0, 0xFFFFFFFF, 0x12345678):
+            whole = iscsi(data[:size], initial)
+            assert probe._crc32c(data[:size], initial) == whole, f"seed {SEED}, size {size}"
+            assert probe._crc_narrow(data[:size], initial) == whole, f"seed {SEED}, size {size}"

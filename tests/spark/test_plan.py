@@ -25,7 +25,7 @@ from seeklog.log.reading import read_records
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Range, find_bounds, full_ranges
 from seeklog.spark.read.options import Choice
-from seeklog.spark.read.plan import MIN_SPLIT_BYTES, OPEN_COST, Layout, Split, _target, plan_splits
+from seeklog.spark.read.plan import MIN_SPLIT_BYTES, OPEN_COST, Partition, Split, _target, plan_splits
 from seeklog.spark.read.scan import scan_split
 from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, pick
 from spark.workbench import append, make_store
@@ -134,15 +134,15 @@ def test_a_large_partition_is_cut_where_batches_begin(store: Store, split_bytes:
 
 def test_splits_of_a_large_partition_have_about_split_bytes(store: Store) -> None:
     (one,) = whole(store, "large")
-    layout = Layout.of(store, one.partition)
-    total = layout.size(one)
+    partition = Partition.of(store, one.partition)
+    total = partition.size(one)
 
     splits = plan_splits(store, [one], split_bytes=100_000)
 
     assert len(splits) == round(total / 100_000)
     for split in splits:
         (piece,) = split.pieces
-        size = layout.size(Range(one.partition, piece.start, piece.stop))
+        size = partition.size(Range(one.partition, piece.start, piece.stop))
         assert 60_000 <= size <= 140_000
 
 
@@ -324,16 +324,16 @@ def test_offsets_deleted_before_planning_are_reported(tmp_path: Path, caplog: py
 @pytest.mark.parametrize("most", [1, 100, 5000, 20_000, 300_000, 1 << 40])
 def test_cut_by_bytes_progresses_and_stays_near_the_maximum(store: Store, most: int) -> None:
     one = Range(TopicPartition("large", 0), 0, 2000)
-    layout = Layout.of(store, one.partition)
+    partition = Partition.of(store, one.partition)
     cuts = [0]
     while cuts[-1] < 2000:
-        stop = layout.stop_after(Range(one.partition, cuts[-1], 2000), most)
+        stop = partition.stop_after(Range(one.partition, cuts[-1], 2000), most)
         assert stop > cuts[-1]
         cuts.append(stop)
 
     for start, stop in pairwise(cuts):
         # There is an index entry every 2000 bytes, and a batch has about 1500.
-        assert layout.size(Range(one.partition, start, stop)) <= most + 8000
+        assert partition.size(Range(one.partition, start, stop)) <= most + 8000
     assert all(cut % BATCH_RECORDS == 0 for cut in cuts[1:-1])
 
 

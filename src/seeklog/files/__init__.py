@@ -25,6 +25,7 @@ from seeklog.files.local import (
     ReadOnlyFiles,
     absolute,
     local_path,
+    reads_plainly,
 )
 from seeklog.files.lock import SHORT_WAIT_S, Lock, is_awaited, retry_while_locked, take_in_turn, take_lock
 from seeklog.files.translation import advice_for, is_full, translate, translated
@@ -49,6 +50,7 @@ __all__ = [
     "publish_file",
     "read_if_exists",
     "read_parts",
+    "reads_plainly",
     "remove_if_exists",
     "replace_file",
     "retry_while_locked",

@@ -446,6 +446,11 @@ class Handle:
             self._files.close(self.number)
 
 
+def reads_plainly(files: Files) -> bool:
+    """Return whether a handle is one of the operating system, and a read does no more than its `pread`."""
+    return getattr(files.read, "__func__", None) is OsFiles.read
+
+
 class ReadOnlyFiles:
     """`Files` that refuse every change. Content never changes after it is first read."""
 

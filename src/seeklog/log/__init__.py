@@ -14,6 +14,7 @@ from seeklog.log.headers import Census, first_timestamp_ms, prefix_size, scan_he
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
+from seeklog.log.layout import Layout
 from seeklog.log.metrics import LogMetrics
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import MAX_EPOCH, ProducerSequence
@@ -22,6 +23,7 @@ from seeklog.log.reader import (
     Snapshot,
     find_offset_at_time,
     is_same_topic,
+    scan_batches,
     take_durable_snapshot,
     take_snapshot,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "Compacted",
     "FileRange",
     "Host",
+    "Layout",
     "Log",
     "LogMetrics",
     "LogReader",
@@ -96,6 +99,7 @@ __all__ = [
     "read_transaction",
     "remove_staged",
     "scan_arrow",
+    "scan_batches",
     "scan_headers",
     "scan_into",
     "seal_of",

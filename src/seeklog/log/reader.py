@@ -27,7 +27,6 @@ from seeklog.errors import (
     OffsetOutOfRange,
     SeeklogError,
     TopicNotFound,
-    UsageError,
 )
 from seeklog.files import Files, OsFiles, local_path, translate
 from seeklog.log import reading
@@ -357,22 +356,34 @@ class LogReader:
     ) -> pyarrow.RecordBatchReader:
         """Stream the records in [start, end) as Arrow batches that hold only `columns`."""
         pyarrow = arrow.import_pyarrow()
-        names = arrow.check_columns(columns)
-        if timestamp_unit not in arrow.TIMESTAMP_SCALES:
-            raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
+        schema = arrow.schema(arrow.check_columns(columns), timestamp_unit=timestamp_unit)
         batch_rows = check_whole_number("batch_rows", batch_rows, minimum=1)
-        schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
+        batches = self._scan_batches(
+            self._source.view, first, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit
+        )
+        return pyarrow.RecordBatchReader.from_batches(schema, batches)
+
+    def _scan_batches(
+        self,
+        view: View,
+        start: int,
+        stop: int,
+        *,
+        schema: pyarrow.Schema,
+        batch_rows: int,
+        timestamp_unit: arrow.TimestampUnit,
+    ) -> Iterator[pyarrow.RecordBatch]:
         batches = scan_arrow(
-            self._source.view,
-            first,
+            view,
+            start,
             stop,
             schema=schema,
             batch_rows=batch_rows,
             limit=self._limit,
             timestamp_scale=arrow.TIMESTAMP_SCALES[timestamp_unit],
         )
-        return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
+        return self._guarded(batches, start)
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Stream whole batches from the one that holds `offset`, without decoding them. CRCs are checked."""
@@ -622,6 +633,20 @@ class Snapshot:
 def find_offset_at_time(log: LogReader, timestamp_ms: int) -> int | None:
     """Return the same as `offset_at_time`, for a time that is known to be in milliseconds."""
     return log._offset_at_time(timestamp_ms)
+
+
+def scan_batches(
+    log: LogReader,
+    view: View,
+    start: int,
+    stop: int,
+    *,
+    schema: pyarrow.Schema,
+    batch_rows: int,
+    timestamp_unit: arrow.TimestampUnit,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Return the batches of `scan_arrow` in a view of the log, which may be closed by now."""
+    return log._scan_batches(view, start, stop, schema=schema, batch_rows=batch_rows, timestamp_unit=timestamp_unit)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

@@ -240,6 +240,10 @@ class Cursor:
     def position(self) -> int:
         return self.origin + self.at
 
+    def jump(self, position: int, next_offset: int) -> None:
+        """Move to a batch of the segment that was not read yet."""
+        self.origin, self.at, self.data, self.next_offset = position, 0, b"", next_offset
+
     def has_batch(self) -> bool:
         """Return whether `data` holds a whole batch at the cursor."""
         rest = len(self.data) - self.at

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, counted
-from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, reads_plainly, replace_file
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
 from seeklog.log.side.pages import Pages, PageSums, wrong_page
@@ -360,6 +360,12 @@ class Segment:
         if pages is not None and size:
             return self._read_pages(handle, pages, size, position)
         return position, self.shared.files.read(handle.number, size, position)
+
+    def plain_file(self) -> Handle | None:
+        """Return the `.log` file if it is open and may be read past `read_on`, which would add nothing, or None."""
+        if self.trust.pages is not None or not reads_plainly(self.shared.files):
+            return None
+        return self.loaded.handle
 
     def read_point(self, size: int, position: int) -> bytes:
         """Return about `size` bytes at `position`, by the shortest way. They may include bytes after the last batch.

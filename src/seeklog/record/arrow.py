@@ -23,7 +23,7 @@ ALL_COLUMNS: Final = (*COLUMNS, "timestampType")
 TimestampUnit = Literal["ms", "us"]
 TIMESTAMP_SCALES: Final = {"ms": 1, "us": 1000}
 
-_Bytes = tuple[int, int, bytearray | None, bytearray, bytearray]
+_Bytes = tuple[int, int, Any, Any, Any]
 
 
 def import_pyarrow() -> Any:
@@ -50,6 +50,8 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
 def schema(columns: Sequence[str], *, timestamp_unit: TimestampUnit = "ms") -> pyarrow.Schema:
     """Return the Arrow schema of the columns, in the requested order."""
     pa = import_pyarrow()
+    if timestamp_unit not in TIMESTAMP_SCALES:
+        raise UsageError(f'timestamp_unit must be "ms" or "us", not {timestamp_unit!r}')
     fields = {
         "key": pa.field("key", pa.binary()),
         "value": pa.field("value", pa.binary()),
@@ -84,24 +86,23 @@ def record_batch(
         elif name == "headers":
             arrays.append(_headers(pa, buffers, rows, kind, headers_null))
         else:
-            arrays.append(pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffers)], 0))
+            arrays.append(pa.Array.from_buffers(kind, rows, [None, buffers], 0))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _binary(pa: Any, buffers: _Bytes, kind: Any) -> Any:
     rows, null_count, valid, ends, data = buffers
-    validity = None if valid is None else pa.py_buffer(valid)
-    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)], null_count)
+    return pa.Array.from_buffers(kind, rows, [valid, ends, data], null_count)
 
 
-def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind: Any, empty_is_null: bool) -> Any:
+def _headers(pa: Any, buffers: tuple[Any, _Bytes, _Bytes], rows: int, kind: Any, empty_is_null: bool) -> Any:
     ends, keys, values = buffers
     key_array = _binary(pa, keys, pa.string())
-    if not keys[4].isascii():
+    if not memoryview(keys[4]).tobytes().isascii():
         # Header keys are text in Arrow and Spark, so bytes that are not UTF-8 are replaced.
         texts = [key.decode("utf-8", "replace") for key in _binary(pa, keys, pa.binary()).to_pylist()]
         key_array = pa.array(texts, pa.string())
     pairs = pa.StructArray.from_arrays([key_array, _binary(pa, values, pa.binary())], fields=list(kind.value_type))
     null_count, bits = filled_lists(ends, rows) if empty_is_null else (0, bytearray())
     valid = pa.py_buffer(bits) if null_count else None
-    return pa.ListArray.from_buffers(kind, rows, [valid, pa.py_buffer(ends)], null_count, 0, [pairs])
+    return pa.ListArray.from_buffers(kind, rows, [valid, ends], null_count, 0, [pairs])

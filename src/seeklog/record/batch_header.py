@@ -21,6 +21,7 @@ _MAX_OFFSET = cython.declare(longlong, 2**63 - 2)
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+@cython.nogil
 def batch_size(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> Py_ssize_t:
     """Return the size of the batch at `at`; 0 if it is incomplete, -1 if no v2 batch starts with these bytes."""
     if end - at < layout.MAGIC_END:
@@ -70,7 +71,8 @@ def next_batch(p, at, end, next_offset, contiguous, position):
     """
     size: Py_ssize_t = batch_size(p, at, end)
     if size < 0:
-        raise header_error(p, at, position)
+        with cython.gil:
+            raise header_error(p, at, position)
     if size > 0:
         check_offsets(p, at, next_offset, contiguous, position)
     return size
@@ -79,14 +81,19 @@ def next_batch(p, at, end, next_offset, contiguous, position):
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=False)
+@cython.nogil
 def check_offsets(p: p_uchar, at: Py_ssize_t, next_offset: longlong, contiguous: bint, position: longlong) -> longlong:
     """Return a batch's last offset. Its base offset must be at least `next_offset`, or equal to it if `contiguous`."""
     base: longlong = load_i64(p, at + layout.BASE_OFFSET)
     last_delta: longlong = load_i32(p, at + layout.LAST_OFFSET_DELTA)
     if last_delta < 0 or base < 0 or base > _MAX_OFFSET - last_delta:
-        raise CorruptBatch(f"base offset {base} with last offset delta {last_delta} is impossible", position=position)
+        with cython.gil:
+            raise CorruptBatch(
+                f"base offset {base} with last offset delta {last_delta} is impossible", position=position
+            )
     if base < next_offset or (contiguous and base != next_offset):
-        raise CorruptBatch(f"base offset {base}, expected {next_offset}", position=position)
+        with cython.gil:
+            raise CorruptBatch(f"base offset {base}, expected {next_offset}", position=position)
     return base + last_delta
 
 
@@ -97,27 +104,30 @@ def last_offset(p: p_uchar, at: Py_ssize_t) -> longlong:
     return load_i64(p, at + layout.BASE_OFFSET) + load_i32(p, at + layout.LAST_OFFSET_DELTA)
 
 
-def check_crc(data, p, at, size, position):
-    computed: longlong = crc_of(data, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0)
+def check_crc(p, at, size, position):
+    computed: longlong = crc_of(p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0)
     stored: longlong = load_u32(p, at + layout.CRC)
     if stored != computed:
-        raise CorruptBatch(f"stored CRC {stored:#010x}, computed {computed:#010x}", position=position)
+        with cython.gil:
+            raise CorruptBatch(f"stored CRC {stored:#010x}, computed {computed:#010x}", position=position)
     return 0
 
 
-def check_batch(data, p, at, size, position):
+def check_batch(p, at, size, position):
     """Check the CRC of a batch, and that its count and last delta are possible, which a valid CRC does not prove."""
-    check_crc(data, p, at, size, position)
+    check_crc(p, at, size, position)
     last_delta: longlong = load_i32(p, at + layout.LAST_OFFSET_DELTA)
     count: longlong = load_i32(p, at + layout.RECORD_COUNT)
     room: longlong = size - layout.HEADER_SIZE
     if count < 0 or last_delta < 0 or count > last_delta + 1:
-        raise CorruptBatch(
-            f"{counted(count, 'record')} cannot have a last offset delta of {last_delta}", position=position
-        )
+        with cython.gil:
+            raise CorruptBatch(
+                f"{counted(count, 'record')} cannot have a last offset delta of {last_delta}", position=position
+            )
     # Multiplied instead of divided: this runs in the loop that recovers a log.
     if not p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK and count * layout.RECORD_SIZE_MIN > room:
-        raise CorruptBatch(f"{counted(count, 'record')} cannot fit in {counted(room, 'byte')}", position=position)
+        with cython.gil:
+            raise CorruptBatch(f"{counted(count, 'record')} cannot fit in {counted(room, 'byte')}", position=position)
     return 0
 
 
@@ -170,7 +180,7 @@ def check_batches(data: bytes, max_batch_bytes: longlong):
             raise RecordTooLarge(
                 f"the batch at byte {at} has {size:,} bytes, and max.message.bytes is {max_batch_bytes:,}"
             )
-        check_batch(data, p, at, size, at)
+        check_batch(p, at, size, at)
         codec: cython.int = p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK
         if codec > layout.CODEC_MAX:
             raise FormatError(f"codec {codec} is not one of Kafka's five", position=at)
@@ -214,7 +224,7 @@ def skip_batches(
         if last >= target:
             break
         if not contiguous:
-            check_crc(data, p, at, size, origin + at)
+            check_crc(p, at, size, origin + at)
         next_offset = last + 1
         walked += 1
         at += size
@@ -272,9 +282,7 @@ def count_whole_batches(data: bytes):
     while end - at >= layout.HEADER_SIZE and effort >= 0:
         size: Py_ssize_t = batch_size(p, at, end)
         effort -= max(size, 0)
-        if size > 0 and load_u32(p, at + layout.CRC) == crc_of(
-            data, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0
-        ):
+        if size > 0 and load_u32(p, at + layout.CRC) == crc_of(p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0):
             batches += 1
             records += load_i32(p, at + layout.RECORD_COUNT)
             at += size
@@ -309,7 +317,7 @@ def take_batches(
         if last >= stop or (at + size - begin > max_bytes and not at_least_one):
             return at, next_offset, True
         if verify:
-            check_crc(data, p, at, size, origin + at)
+            check_crc(p, at, size, origin + at)
         at_least_one = False
         next_offset = last + 1
         at += size
@@ -329,7 +337,7 @@ def find_time(data: bytes, at: Py_ssize_t, origin: longlong, timestamp_ms: longl
         size: Py_ssize_t = next_batch(p, at, end, next_offset, False, origin + at)
         if size == 0:
             break
-        check_crc(data, p, at, size, origin + at)
+        check_crc(p, at, size, origin + at)
         if load_i64(p, at + layout.MAX_TIMESTAMP) >= timestamp_ms:
             return at, True
         next_offset = last_offset(p, at) + 1

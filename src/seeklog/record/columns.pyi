@@ -1,5 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
+
+@final
+class Memory:
+    def __init__(self, allocate: Callable[[int], Any], size: int) -> None: ...
 
 @final
 class Columns:
@@ -13,6 +17,8 @@ class Columns:
         data_bytes: int,
         limit: int,
         timestamp_scale: int,
+        expected: int = -1,
+        allocate: Callable[[int], Any] = ...,
     ) -> None: ...
     def add(
         self,
@@ -24,6 +30,17 @@ class Columns:
         start: int,
         stop: int,
     ) -> tuple[int, int, bool]: ...
+    def add_file(
+        self,
+        descriptor: int,
+        room: Memory,
+        position: int,
+        end: int,
+        next_offset: int,
+        contiguous: bool,
+        start: int,
+        stop: int,
+    ) -> tuple[int, int, bool]: ...
     def finish(self) -> dict[str, Any]: ...
 
-def filled_lists(ends: bytearray, rows: int) -> tuple[int, bytearray]: ...
+def filled_lists(ends: Any, rows: int) -> tuple[int, bytearray]: ...

@@ -294,5 +294,5 @@ class BatchFilter:
         store_i64(q, begin + layout.MAX_TIMESTAMP, max_timestamp)
         store_i32(q, begin + layout.RECORD_COUNT, kept)
         summed: Py_ssize_t = begin + layout.ATTRIBUTES
-        store_i32(q, begin + layout.CRC, crc_of(self._out, q, summed, self._used - summed, 0))
+        store_i32(q, begin + layout.CRC, crc_of(q, summed, self._used - summed, 0))
         return 0

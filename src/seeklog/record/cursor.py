@@ -16,7 +16,15 @@ import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record import batch_header, layout
 from cython.cimports.seeklog.record.layout import Place
-from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, wrapped
+from cython.cimports.seeklog.record.primitives import (
+    load_i16,
+    load_i32,
+    load_i64,
+    load_varint,
+    pointer,
+    view_at,
+    wrapped,
+)
 
 from seeklog.errors import CorruptBatch, CorruptionError, counted
 from seeklog.record.codec import decompress
@@ -61,14 +69,22 @@ class RecordCursor:
 
     def begin(self, data, at, origin, next_offset, contiguous):
         """Start before the batch at `at`. Errors give positions in the file, where `data` starts at `origin`."""
-        self.data = data
-        self.header = pointer(data)
+        self.data = self.body = data
+        self._is_decompressed = False
+        self.begin_at(pointer(data), len(data), origin, next_offset, contiguous)
         self.at = at
+        if not cython.compiled:
+            self.places = new_places()
+        return 0
+
+    def begin_at(self, p, end, origin, next_offset, contiguous):
+        """Start at the first of `end` bytes at `p`, which must stay there. Then `data` and `body` must not be used."""
+        self.header = p
+        self._data_end = end
+        self.at = 0
         self.next_offset = next_offset
         self._origin = origin
         self._contiguous = contiguous
-        if not cython.compiled:
-            self.places = new_places()
         return 0
 
     def next_batch(self):
@@ -79,7 +95,7 @@ class RecordCursor:
         p: p_uchar = self.header
         at: Py_ssize_t = self.at
         self.position = self._origin + at
-        self.size = batch_header.next_batch(p, at, len(self.data), self.next_offset, self._contiguous, self.position)
+        self.size = batch_header.next_batch(p, at, self._data_end, self.next_offset, self._contiguous, self.position)
         if self.size == 0:
             return False
         self.base_offset = load_i64(p, at + layout.BASE_OFFSET)
@@ -89,10 +105,10 @@ class RecordCursor:
 
     def check(self):
         """Check the CRC of the batch, and that its counts are possible."""
-        return batch_header.check_batch(self.data, self.header, self.at, self.size, self.position)
+        return batch_header.check_batch(self.header, self.at, self.size, self.position)
 
     def check_crc(self):
-        return batch_header.check_crc(self.data, self.header, self.at, self.size, self.position)
+        return batch_header.check_crc(self.header, self.at, self.size, self.position)
 
     def advance(self):
         self.next_offset = self.last_offset + 1
@@ -110,30 +126,38 @@ class RecordCursor:
         codec: cython.int = self.attributes & layout.CODEC_MASK
         self.count = load_i32(self.header, self.at + layout.RECORD_COUNT)
         if codec:
-            self.body = self.decompressed(codec, limit)
+            with cython.gil:
+                self.body = self.decompressed(codec, limit)
+                self.p = pointer(self.body)
+                self._end = self.readable = len(self.body)
             self._begin = 0
-            self._end = len(self.body)
+            self._is_decompressed = True
         else:
-            self.body = self.data
+            if self._is_decompressed:
+                with cython.gil:
+                    self.body = self.data
+                self._is_decompressed = False
+            self.p = self.header
+            self.readable = self._data_end
             self._begin = self.at + layout.HEADER_SIZE
             self._end = self.at + self.size
-        self.p = pointer(self.body)
         self.body_size = self._end - self._begin
         # No header proves the count of compressed records: it is accepted only if that many records can fit.
         # A control batch may have any content; its type is then read as unknown.
         is_control: bint = (self.attributes & layout.CONTROL) != 0
         if self.count < 0 or (self.count > self.body_size // layout.RECORD_SIZE_MIN and not is_control):
-            raise CorruptBatch(
-                f"{counted(self.count, 'record')} cannot fit in {counted(self.body_size, 'byte')}",
-                position=self.position,
-            )
+            with cython.gil:
+                raise CorruptBatch(
+                    f"{counted(self.count, 'record')} cannot fit in {counted(self.body_size, 'byte')}",
+                    position=self.position,
+                )
         self.rewind()
         return 0
 
     def decompressed(self, codec, limit):
         try:
-            with memoryview(self.data) as view:
-                return decompress(codec, view[self.at + layout.HEADER_SIZE : self.at + self.size], limit=limit)
+            with view_at(self.header, self.at + layout.HEADER_SIZE, self.size - layout.HEADER_SIZE) as compressed:
+                return decompress(codec, compressed, limit=limit)
         except CorruptionError as error:
             raise type(error)(error.reason, position=self.position, advice=error.advice) from error
 
@@ -241,12 +265,14 @@ class RecordCursor:
         self.index = index
         if filled == 0:
             if fault:
-                raise record_error(_FAULTS[fault], index, self.position)
+                with cython.gil:
+                    raise record_error(_FAULTS[fault], index, self.position)
             if index == count and at != end:
-                raise CorruptBatch(
-                    f"{counted(end - at, 'byte is', 'bytes are')} left over after the last record",
-                    position=self.position,
-                )
+                with cython.gil:
+                    raise CorruptBatch(
+                        f"{counted(end - at, 'byte is', 'bytes are')} left over after the last record",
+                        position=self.position,
+                    )
         # The next call, which has no records to return, finds the damage again and raises.
         self.more = index < count or at != end
         return filled
@@ -254,6 +280,7 @@ class RecordCursor:
 
 @cython.cfunc
 @cython.exceptval(check=False)
+@cython.nogil
 def header_fault(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> cython.int:
     """Return the fault number of a record's headers, which must fill its bytes, or 0."""
     count: longlong

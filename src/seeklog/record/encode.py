@@ -383,6 +383,6 @@ def stamp_append_time(raw: bytes, now_ms: longlong):
         size: Py_ssize_t = whole_batch_size(p, at, end)
         p[at + layout.ATTRIBUTES_LOW] = p[at + layout.ATTRIBUTES_LOW] | layout.LOG_APPEND_TIME
         store_i64(p, at + layout.MAX_TIMESTAMP, now_ms)
-        store_i32(p, at + layout.CRC, crc_of(batch, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
+        store_i32(p, at + layout.CRC, crc_of(p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
         at += size
     return bytes(batch)

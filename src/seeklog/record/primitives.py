@@ -31,6 +31,11 @@ def view_pointer(view: memoryview) -> Any:
     return view
 
 
+def view_at(p: Any, at: int, size: int) -> memoryview:
+    """Return a view of bytes, which must outlive it."""
+    return memoryview(p)[at : at + size]
+
+
 def new_buffer(size: int) -> bytearray:
     """Return a buffer that the caller must fill: when compiled, its bytes are not initialized."""
     return bytearray(size)
@@ -74,6 +79,14 @@ def text_at(p: Any, at: int, size: int) -> str:
 
 def copy(target: Any, at: int, source: Any, start: int, size: int) -> None:
     memoryview(target)[at : at + size] = source[start : start + size]
+
+
+def copy_string(target: Any, at: int, source: Any, start: int, size: int, end: int) -> None:
+    """Copy a string that is most likely short. When compiled, 31 bytes after it in `target` may change.
+
+    `end` is the end of the bytes in `source`.
+    """
+    copy(target, at, source, start, size)
 
 
 def fetch_ahead(p: Any, at: int) -> None:

@@ -4,7 +4,7 @@ import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record import layout
 from cython.cimports.seeklog.record.batch_header import check_batch, next_batch
-from cython.cimports.seeklog.record.crc import crc_of
+from cython.cimports.seeklog.record.crc import crc_of_data
 from cython.cimports.seeklog.record.layout import INT32_MAX
 from cython.cimports.seeklog.record.primitives import buffer_pointer, load_i32, load_i64, pointer, store_i32, store_i64
 
@@ -108,7 +108,7 @@ class SegmentState:
         at: Py_ssize_t = 0
         end: Py_ssize_t = len(data)
         indexed: Py_ssize_t = len(self.offset_table)
-        self.crc = crc_of(data, p, 0, end, self.crc)
+        self.crc = crc_of_data(data, p, end, self.crc)
         while at < end:
             at += self.note(p, at)
         return len(self.offset_table) != indexed
@@ -135,12 +135,12 @@ class SegmentState:
                         f"offset {last} is too far from the segment's base {self.base_offset}",
                         position=self.size,
                     )
-                check_batch(data, p, at, size, self.size)
+                check_batch(p, at, size, self.size)
                 self.note(p, at)
                 at += size
         except CorruptionError as error:
             self.problem = error
-        self.crc = crc_of(data, p, 0, at, self.crc)
+        self.crc = crc_of_data(data, p, at, self.crc)
         return at
 
     def skim(self, data: bytes, missing: longlong, contiguous_from: longlong, crc: longlong):

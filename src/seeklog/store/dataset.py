@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,9 +23,9 @@ from pyarrow import fs
 
 from seeklog.log import LogReader, find_offset_at_time
 from seeklog.record import arrow
+from seeklog.store.scan import Reopen, Scan, Span, topic_schema
 from seeklog.store.topic import Range
 
-COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # Microseconds, as DuckDB and Spark have them: literals in filters then have the type of the column.
 _TIME: Final = pa.timestamp("us", "UTC")
 _FIRST_US: Final = -1000  # a record without a time has -1 ms
@@ -33,34 +34,25 @@ _FORMAT: Final = ds.ParquetFileFormat()
 _NOWHERE: Final = fs.LocalFileSystem()
 
 
-def topic_schema(*, timestamp_unit: arrow.TimestampUnit = "us") -> pa.Schema:
-    """Return the columns: those of Spark's Kafka source."""
-    own = {field.name: field for field in arrow.schema(arrow.ALL_COLUMNS, timestamp_unit=timestamp_unit)}
-    own["topic"] = pa.field("topic", pa.string(), nullable=False)
-    own["partition"] = pa.field("partition", pa.int32(), nullable=False)
-    return pa.schema([own[name] for name in COLUMNS])
-
-
-class Read(NamedTuple):
-    """The part of one partition that a scan has read."""
-
-    partition: int
-    start: int
-    stop: int
-    rows: int
-
-
 class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """One topic as a dataset. `ranges` is called when a scan begins; `reads` lists what scans have read."""
 
     def __init__(
-        self, topic: str, ranges: Callable[[], Sequence[Range]], *, timestamp_unit: arrow.TimestampUnit = "us"
+        self,
+        topic: str,
+        ranges: Callable[[], Sequence[Range]],
+        *,
+        timestamp_unit: arrow.TimestampUnit = "us",
+        threads: int | None = None,
+        reopen: Reopen | None = None,
     ) -> None:
         self._topic = topic
         self._ranges = ranges
         self._timestamp_unit = timestamp_unit
+        self._threads = threads
+        self._reopen = reopen
         self._schema = topic_schema(timestamp_unit=timestamp_unit)
-        self.reads: list[Read] = []
+        self.reads: list[Span] = []
         self.failure: Exception | None = None
         """The error of the last scan that failed: DuckDB reports only its own text."""
 
@@ -90,29 +82,16 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return self._batches(self._schema, None)
 
     def _batches(self, schema: pa.Schema, condition: Any) -> Iterator[pa.RecordBatch]:
+        scan = Scan(
+            self._topic, schema, timestamp_unit=self._timestamp_unit, threads=self._threads, reopen=self._reopen
+        )
         try:
-            for part in self._ranges():
-                start, stop = self._narrowed(part, condition)
-                rows = 0
-                for batch in self._scan(part, start, stop, schema):
-                    rows += batch.num_rows
-                    yield batch
-                self.reads.append(Read(part.partition, start, stop, rows))
+            yield from scan.batches(
+                self._ranges(), narrow=partial(self._narrowed, condition=condition), note=self.reads.append
+            )
         except Exception as error:
             self.failure = error
             raise
-
-    def _scan(self, part: Range, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        if start >= stop:
-            return
-        own = [name for name in schema.names if name in arrow.ALL_COLUMNS] or ["offset"]
-        for batch in part.log.scan_arrow(start, stop, columns=own, timestamp_unit=self._timestamp_unit):
-            columns = {name: batch.column(name) for name in own}
-            if "topic" in schema.names:
-                columns["topic"] = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
-            if "partition" in schema.names:
-                columns["partition"] = pa.repeat(pa.scalar(part.partition, pa.int32()), batch.num_rows)
-            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _narrowed(self, part: Range, condition: Any) -> tuple[int, int]:
         """Return the part of a range outside which the filter cannot match."""

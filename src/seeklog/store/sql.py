@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,7 +19,10 @@ from seeklog.errors import SeeklogError, TopicNotFound, UsageError, import_faile
 from seeklog.store.sql_text import JSON_ARROW, TEXT_ARROW, with_duckdb_arrows, with_our_arrows
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from seeklog.store.dataset import TopicDataset
+    from seeklog.store.store import Store
 
 BATCH_ROWS: Final = 10_000
 # A query opens no files but the store's and cannot change that. Names refer to tables, never to Python variables.
@@ -70,6 +73,7 @@ _BARE_OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
 _MISSING_TABLE: Final = re.compile(r"Table with name (.+?) does not exist")
 
 Rows = Iterator[dict[str, Any]]
+Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class ResultColumn(NamedTuple):
@@ -130,6 +134,9 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._work.end()
         for name in self.tables:
             self._connection.unregister(name)
@@ -159,6 +166,37 @@ class Session:
             for each in found
         ]
 
+    def open_select(self, store: Store, query: str, parameters: Parameters | None) -> Any:
+        """Return a stream of the result of one query over the topics that it names."""
+        statements = self.statements(query)
+        if len(statements) != 1 or not statements[0].returns_rows or statements[0].is_change:
+            raise UsageError(
+                "sql takes one query, such as a select; pass several one by one. A topic is written by a producer"
+            )
+        text = statements[0].text
+        existing = store.topics(internal=True)
+        try:
+            named = self._connection.get_table_names(text)
+        except self._duckdb.Error:
+            named = set(existing)  # the error is reported when the query runs
+        folded = {name.casefold() for name in named}
+        self.offer({name: store.topic(name).dataset() for name in existing if name.casefold() in folded})
+        with _translate_errors(self._duckdb, self.tables, existing):
+            relation = self._work.do(partial(self._connection.sql, text, params=parameters))
+            return self._work.do(partial(_stream, relation))
+
+    def batches(self, reader: Any, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the batches of a stream, with the names of a schema. The session is closed at the end."""
+        following = partial(self._work.do, partial(next, iter(reader), None))
+        try:
+            with _translate_errors(self._duckdb, self.tables):
+                while (batch := following()) is not None:
+                    yield batch.rename_columns(schema.names)
+        finally:
+            self._connection.interrupt()
+            reader.close()
+            self.close()
+
     @contextlib.contextmanager
     def query(self, statement: Statement) -> Iterator[tuple[list[ResultColumn], Rows]]:
         """Yield the columns and rows of a statement's result. Rows are produced as they are consumed.
@@ -173,7 +211,7 @@ class Session:
             if reader is None:
                 yield [], iter(())
                 return
-            names = _unique_names([with_duckdb_arrows(name) for name in reader.schema.names])
+            names = _unique_names(_shown_names(reader))
             columns = [
                 ResultColumn(name, _is_number(kind)) for name, kind in zip(names, reader.schema.types, strict=True)
             ]
@@ -185,6 +223,22 @@ class Session:
             finally:
                 # Without an open result the session can run the next query, and forget its tables.
                 reader.close()
+
+
+def select(store: Store, query: str, parameters: Parameters | None) -> pyarrow.RecordBatchReader:
+    """Return the result of a query over the topics of a store, as `Store.sql` describes it."""
+    duckdb = import_duckdb()
+    import pyarrow as pa
+
+    session = Session(duckdb, utc=True)
+    try:
+        reader = session.open_select(store, query, parameters)
+    except BaseException:
+        session.close()
+        raise
+    # As in a data frame, columns may share a name.
+    schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, _shown_names(reader), strict=True)])
+    return pa.RecordBatchReader.from_batches(schema, session.batches(reader, schema))
 
 
 class _Interruptible:
@@ -212,17 +266,29 @@ def _reader(connection: Any, statement: Statement) -> Any:
     relation = connection.sql(statement.text)
     if relation is None:
         return None
-    stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-    reader = stream(BATCH_ROWS)
+    reader = _stream(relation)
     if statement.has_result(relation.columns):
         return reader
     reader.close()
     return None
 
 
+def _stream(relation: Any) -> Any:
+    return (getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader)(BATCH_ROWS)
+
+
+def _shown_names(reader: Any) -> list[str]:
+    return [with_duckdb_arrows(name) for name in reader.schema.names]
+
+
 @contextlib.contextmanager
-def _translate_errors(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None]:
-    """Translate DuckDB's errors into one line. An error of a topic's scan is raised unchanged."""
+def _translate_errors(
+    duckdb: Any, tables: Mapping[str, TopicDataset], known: Iterable[str] | None = None
+) -> Iterator[None]:
+    """Translate DuckDB's errors into one line. An error of a topic's scan is raised unchanged.
+
+    `known` are the names of all topics, if not all of them are tables.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -235,10 +301,10 @@ def _translate_errors(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterat
             raise KeyboardInterrupt from None
         if not isinstance(error, duckdb.Error) and type(error).__module__.partition(".")[0] != "pyarrow":
             raise
-        raise _translated(duckdb, error, tables) from None
+        raise _translated(duckdb, error, tables if known is None else known) from None
 
 
-def _translated(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
+def _translated(duckdb: Any, error: Exception, tables: Iterable[str]) -> SeeklogError:
     text = with_duckdb_arrows(str(error).partition("\n\nLINE ")[0])
     line = " ".join(text.split())
     if isinstance(error, duckdb.ParserException) and _BARE_OFFSET.search(str(error)):

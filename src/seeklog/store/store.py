@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Unpack
 
+    import pyarrow
+
     from seeklog.archive.planning import Verify
     from seeklog.clients.asynchronous import AsyncConsumer, AsyncProducer
     from seeklog.clients.deserializing import ConsumerRecord, DeserializingConsumer, OnError
@@ -245,6 +247,20 @@ class Store:
         """Return a reader of one partition. The store closes it. After an append, call this again for a new reader."""
         self._check_open()
         return self._table.reading(TopicPartition(topic, check_offset(partition, name="partition")))
+
+    def sql(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pyarrow.RecordBatchReader:
+        """Run a query with DuckDB, and return its result as a stream of Arrow batches.
+
+        Each topic is a table with the columns `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
+        `timestampType` and `headers`, as in `seeklog sql`. Conditions on `partition`, `offset` and `timestamp` limit
+        what is read. `parameters` replace `?`, or `$name` in a mapping. The query sees the records that are visible
+        when it starts to read a topic. It cannot write, and cannot open other files.
+        """
+        # Imported on use: it would add to the time of `import seeklog`.
+        from seeklog.store.sql import select
+
+        self._check_open()
+        return select(self, query, parameters)
 
     def writer(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
         """Borrow one partition's log for writing, as a context manager. No other process can write it meanwhile.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
-from seeklog.arguments import check_offset
+from seeklog.arguments import check_offset, check_whole_number
 from seeklog.clock import as_milliseconds
 from seeklog.config import LogConfig
-from seeklog.errors import TopicNotFound, UsageError
-from seeklog.log import LogReader, find_offset_at_time
+from seeklog.errors import LogClosed, TopicNotFound, UsageError
+from seeklog.log import LogReader, find_offset_at_time, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.record import Bytes, arrow
 from seeklog.record.encode import checked_key
@@ -23,12 +24,16 @@ from seeklog.topics.topics import Topics
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Unpack
 
+    import pandas
+    import polars
     import pyarrow
 
     from seeklog.store.dataset import TopicDataset
 
 Answer = TypeVar("Answer")
+Point: TypeAlias = "int | datetime"
 
 COLUMNS: Final = ("partition", *arrow.COLUMNS)
 
@@ -41,6 +46,39 @@ class Range:
     log: LogReader
     start: int
     stop: int
+
+
+class ScanOptions(TypedDict, total=False):
+    """The options of `Topic.scan_arrow`."""
+
+    columns: Sequence[str]
+    partitions: Sequence[int] | None
+    start: Point | None
+    end: Point | None
+    key: Bytes | None
+    batch_rows: int
+    timestamp_unit: arrow.TimestampUnit
+    threads: int | None
+
+
+class _Point(NamedTuple):
+    """An offset, or a time in milliseconds."""
+
+    number: int
+    is_time: bool
+
+    def offset_in(self, log: LogReader, *, first: int, stop: int) -> int:
+        if not self.is_time:
+            return min(max(self.number, first), stop)
+        found = find_offset_at_time(log, self.number)
+        return stop if found is None else min(max(found, first), stop)
+
+
+def _range_of(log: LogReader, *, partition: int, start: _Point | None, end: _Point | None) -> Range:
+    seen = take_snapshot(log)
+    first, stop = seen.log_start_offset, seen.high_watermark
+    begin = first if start is None else start.offset_in(log, first=first, stop=stop)
+    return Range(partition, log, begin, stop if end is None else end.offset_in(log, first=first, stop=stop))
 
 
 class Topic:
@@ -102,49 +140,123 @@ class Topic:
 
     # ------------------------------------------------------------ records
 
-    def scan(self, *, partitions: Sequence[int] | None = None) -> Iterator[Record]:
-        """Iterate over the records visible now: partition by partition, in offset order within each."""
-        ranges = self._ranges(partitions)
-        return (record for part in ranges for record in part.log.scan(part.start, part.stop))
+    def scan(
+        self,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: Point | None = None,
+        end: Point | None = None,
+        key: Bytes | None = None,
+    ) -> Iterator[Record]:
+        """Iterate over the records visible now: partition by partition, in offset order within each.
+
+        `partitions` selects partitions. `start` and `end` bound the offsets of each: `start` is included, `end` is not.
+        Each is an offset, or a time as a datetime with a time zone, which stands for the first record with that
+        timestamp or a later one, as in `offset_at_time`. A partition that has no such offset begins at its first record
+        and ends at its last. `key` selects the records with that key, in the partition to which Kafka's default
+        partitioner maps it, or in `partitions`.
+        """
+        key = None if key is None else checked_key(key)
+        ranges = self._ranges(partitions, start=start, end=end, key=key)
+        records = chain.from_iterable(map(self._records, ranges))
+        return records if key is None else (record for record in records if record.key == key)
+
+    def _records(self, part: Range) -> Iterator[Record]:
+        """Iterate over a range. The store closes a reader when its partition is written, or to make room."""
+        log = part.log
+        while True:
+            try:
+                records = log.scan(part.start, part.stop)
+            except LogClosed:
+                if not log.is_closed:
+                    raise
+                log = self.log(part.partition)
+            else:
+                return records
 
     def scan_arrow(
         self,
         *,
         columns: Sequence[str] = COLUMNS,
         partitions: Sequence[int] | None = None,
+        start: Point | None = None,
+        end: Point | None = None,
+        key: Bytes | None = None,
         batch_rows: int = 32768,
         timestamp_unit: arrow.TimestampUnit = "ms",
+        threads: int | None = None,
     ) -> pyarrow.RecordBatchReader:
-        """Read the same records as a stream of Arrow batches with the given columns, which may include `partition`."""
+        """Read the records of `scan`, in the same order, as a stream of Arrow batches with only these columns.
+
+        The columns may also include `topic` and `timestampType`. Several threads read ahead, by default one for each
+        core and at most 8; each holds at most 32 MiB of decoded batches, and one more. They start with the first batch.
+        They end with the last one, or when the reader is closed or deleted.
+        """
         pa = arrow.import_pyarrow()
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
-        own = arrow.check_columns([name for name in names if name != "partition"] or ("offset",))
-        number = pa.field("partition", pa.int32(), nullable=False)
-        fields = {field.name: field for field in (*arrow.schema(own, timestamp_unit=timestamp_unit), number)}
-        schema = pa.schema([fields[name] for name in names])
-        ranges = self._ranges(partitions)
+        from seeklog.store.scan import Scan, topic_schema
 
-        def batches() -> Iterator[pyarrow.RecordBatch]:
-            for part in ranges:
-                for batch in part.log.scan_arrow(
-                    part.start, part.stop, columns=own, batch_rows=batch_rows, timestamp_unit=timestamp_unit
-                ):
-                    found = {name: batch.column(name) for name in own}
-                    found["partition"] = pa.repeat(pa.scalar(part.partition, pa.int32()), batch.num_rows)
-                    yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+        schema = topic_schema(columns, timestamp_unit=timestamp_unit)
+        key = None if key is None else bytes(checked_key(key))
+        scan = Scan(
+            self.name,
+            schema,
+            batch_rows=batch_rows,
+            timestamp_unit=timestamp_unit,
+            key=key,
+            threads=threads,
+            reopen=self.log,
+        )
+        ranges = self._ranges(partitions, start=start, end=end, key=key)
+        return pa.RecordBatchReader.from_batches(schema, scan.batches(ranges))
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+    def to_pandas(self, **options: Unpack[ScanOptions]) -> pandas.DataFrame:
+        """Return the records of `scan_arrow`, which has the same options, as a pandas data frame.
 
-    def dataset(self) -> TopicDataset:
-        """Return the topic as an Arrow dataset, for DuckDB and other tools that scan datasets."""
+        Keys and values are `bytes` or None, times have the type `datetime64[ms, UTC]`, and headers are tuples as in
+        `Record.headers`.
+        """
+        arrow.import_pyarrow()
+        from seeklog.store.frames import to_pandas
+
+        return to_pandas(self.scan_arrow(**options))
+
+    def to_polars(self, **options: Unpack[ScanOptions]) -> polars.DataFrame:
+        """Return the records of `scan_arrow`, which has the same options, as a polars data frame."""
+        arrow.import_pyarrow()
+        from seeklog.store.frames import to_polars
+
+        return to_polars(self.scan_arrow(**options))
+
+    def dataset(self, *, threads: int | None = None) -> TopicDataset:
+        """Return the topic as an Arrow dataset, for DuckDB, polars and other tools that scan datasets.
+
+        Each scan of it reads the records that are visible when it begins, in the order of `scan`, with `threads` as in
+        `scan_arrow`. The columns and the filter of a scan limit what is read: partitions, offsets and times.
+        """
         arrow.import_pyarrow()
         from seeklog.store.dataset import TopicDataset
 
-        return TopicDataset(self.name, self._ranges)
+        return TopicDataset(self.name, self._ranges, threads=threads, reopen=self.log)
 
-    def _ranges(self, partitions: Sequence[int] | None = None) -> list[Range]:
-        logs = {number: self.log(number) for number in self._chosen(partitions)}
-        return [Range(number, log, log.log_start_offset, log.high_watermark) for number, log in logs.items()]
+    def _ranges(
+        self,
+        partitions: Sequence[int] | None = None,
+        *,
+        start: Point | None = None,
+        end: Point | None = None,
+        key: Bytes | None = None,
+    ) -> list[Range]:
+        first, last = self._checked_point("start", start), self._checked_point("end", end)
+        chosen = self._chosen(partitions)
+        # A broker may hold only some partitions of a topic. How many there are is not known then.
+        if key is not None and partitions is None and tuple(chosen) == tuple(range(len(chosen))):
+            chosen = (partition_of(bytes(key), len(chosen)),)
+        return [self._ask(number, partial(_range_of, partition=number, start=first, end=last)) for number in chosen]
+
+    def _checked_point(self, name: str, point: Point | None) -> _Point | None:
+        if point is None or isinstance(point, int):
+            return None if point is None else _Point(check_whole_number(name, point), is_time=False)
+        return _Point(as_milliseconds(point, clock=self._topics.clock), is_time=True)
 
     def latest(self, key: Bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
         """Return the newest record with this key, or None. Tombstones count.

@@ -7,13 +7,11 @@ its segment. A task gets the paths and sizes of its segments and lists no direct
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -23,10 +21,10 @@ from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
 from seeklog.errors import TopicNotFound
 from seeklog.files import Files
-from seeklog.log import Pin, View, make_pin, offset_index, take_snapshot
+from seeklog.log import Layout, Pin, View, make_pin, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Bounds, Range, kept_range, report_loss
-from seeklog.store import Store, origin_of
+from seeklog.store import Store, origin_of, usable_cores
 from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import parse_topic_id
 
@@ -81,81 +79,43 @@ class Split(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The byte positions of a log's offsets, as exact as its indexes."""
+class Partition:
+    """The current segments of a partition, and where its ranges of offsets can be cut."""
 
-    view: View
-    starts: list[int]
-    """The number of bytes before each segment."""
+    layout: Layout
     limit: int
     """The maximum size of a decompressed batch."""
 
     @classmethod
-    def of(cls, store: Store, at: TopicPartition) -> Layout:
-        """Return the layout of a partition's current segments."""
+    def of(cls, store: Store, at: TopicPartition) -> Partition:
         log = store.log(at.topic, at.partition)
-        view = take_snapshot(log).view
-        starts = [0, *accumulate(segment.size for segment in view.segments)]
-        return cls(view, starts, log.config.max_decompressed_bytes)
+        return cls(Layout(take_snapshot(log).view), log.config.max_decompressed_bytes)
+
+    @property
+    def view(self) -> View:
+        return self.layout.view
 
     def size(self, wanted: Range) -> int:
         """Return the approximate size of a range in bytes."""
-        return max(0, self._position(wanted.stop) - self._position(wanted.start))
+        return self.layout.size(wanted.start, wanted.stop)
 
     def stop_after(self, wanted: Range, maximum: int) -> int:
         """Return the end of a range of about `maximum` bytes: a batch boundary, after at least one batch."""
         if self.size(wanted) <= maximum:
             return wanted.stop
-        stop = self._boundary(self._position(wanted.start) + maximum, slack=0)
-        return min(stop if stop > wanted.start else self._boundary_after(wanted.start), wanted.stop)
+        stop = self.layout.boundary(self.layout.position(wanted.start) + maximum, slack=0)
+        return min(stop if stop > wanted.start else self.layout.boundary_after(wanted.start), wanted.stop)
 
     def cut(self, wanted: Range, *, target: int, max_records: int | None) -> list[_Part]:
         """Cut a range into parts of equal size, of about `target` bytes and at most `max_records` offsets."""
-        size, begin = self.size(wanted), self._position(wanted.start)
-        count = max(1, round(size / target))
-        cuts = (self._boundary(begin + size * number // count, slack=target // 8) for number in range(1, count))
-        edges = sorted({wanted.start, wanted.stop, *(cut for cut in cuts if wanted.start < cut < wanted.stop)})
+        edges = [start for start, _ in self.layout.cut(wanted.start, wanted.stop, target=target)] + [wanted.stop]
         if max_records is not None:
             edges = [*_even_starts(edges, max_records), wanted.stop]
-        stretch = size / wanted.length
+        stretch = self.size(wanted) / wanted.length
         return [
             _Part(wanted._replace(start=start, stop=stop), OPEN_COST + int(stretch * (stop - start)))
             for start, stop in pairwise(edges)
         ]
-
-    def _position(self, offset: int) -> int:
-        """Return the number of bytes before an offset, too low by at most an index interval."""
-        number = self.view.find(offset)
-        segment = self.view.segments[number]
-        if offset <= segment.base_offset:
-            return self.starts[number]
-        if offset >= segment.next_offset:
-            return self.starts[number] + segment.size
-        return self.starts[number] + min(segment.size, offset_index(segment).lookup(offset).position)
-
-    def _boundary(self, position: int, *, slack: int) -> int:
-        """Return the base offset of a batch near a position; prefer an end of the segment within `slack` bytes."""
-        number = min(bisect_right(self.starts, position), len(self.view.segments)) - 1
-        segment = self.view.segments[number]
-        inside = position - self.starts[number]
-        if inside <= min(slack, segment.size // 2):
-            return segment.base_offset
-        if segment.size - inside <= slack:
-            return segment.next_offset
-        # The batch after the last indexed batch before the position.
-        offsets = offset_index(segment)
-        entry = bisect_left(range(len(offsets)), inside, key=lambda entry: offsets[entry].position)
-        if entry == 0:
-            return segment.base_offset if 2 * inside <= segment.size else segment.next_offset
-        return min(max(offsets[entry - 1].offset + 1, segment.base_offset), segment.next_offset)
-
-    def _boundary_after(self, offset: int) -> int:
-        """Return the next batch boundary above an offset that the index has."""
-        segment = self.view.segments[self.view.find(offset)]
-        offsets = offset_index(segment)
-        entry = offsets.floor(offset - 1) + 1
-        after = offsets[entry].offset + 1 if entry < len(offsets) else segment.next_offset
-        return max(after, offset + 1)
 
 
 class _Part(NamedTuple):
@@ -180,19 +140,21 @@ def plan_splits(
     if a topic was recreated meanwhile.
     """
     ranges = [wanted for wanted in ranges if wanted.length > 0]
-    layouts = {wanted.partition: Layout.of(store, wanted.partition) for wanted in ranges}
+    partitions = {wanted.partition: Partition.of(store, wanted.partition) for wanted in ranges}
     report = partial(report_loss, fail=fail_on_data_loss)
     kept = [
-        kept_range(wanted, Bounds(layouts[wanted.partition].view.segments[0].base_offset, INT64_MAX, ""), report=report)
+        kept_range(
+            wanted, Bounds(partitions[wanted.partition].view.segments[0].base_offset, INT64_MAX, ""), report=report
+        )
         for wanted in ranges
     ]
     ranges = [wanted for wanted in kept if wanted.length > 0]
-    total = sum(layouts[wanted.partition].size(wanted) + OPEN_COST for wanted in ranges)
-    target = _target(total, split_bytes, min_partitions, _usable_cores())
+    total = sum(partitions[wanted.partition].size(wanted) + OPEN_COST for wanted in ranges)
+    target = _target(total, split_bytes, min_partitions, usable_cores())
     parts = [
         part
         for wanted in ranges
-        for part in layouts[wanted.partition].cut(wanted, target=target, max_records=max_records)
+        for part in partitions[wanted.partition].cut(wanted, target=target, max_records=max_records)
     ]
     packed = pack(
         parts,
@@ -209,9 +171,9 @@ def plan_splits(
     identities = {wanted.partition: _identity_of(files, store.location, wanted) for wanted in ranges}
 
     def piece(wanted: Range) -> Piece:
-        at, layout = wanted.partition, layouts[wanted.partition]
-        pin = make_pin(layout.view, wanted.start, wanted.stop)
-        return Piece(at.topic, at.partition, wanted.start, wanted.stop, pin, identities[at], layout.limit)
+        at, partition = wanted.partition, partitions[wanted.partition]
+        pin = make_pin(partition.view, wanted.start, wanted.stop)
+        return Piece(at.topic, at.partition, wanted.start, wanted.stop, pin, identities[at], partition.limit)
 
     return [
         Split(origin, [piece(part.range) for part in group], fail_on_data_loss=fail_on_data_loss) for group in packed
@@ -251,10 +213,6 @@ def read_identity(files: Files, directory: str) -> bytes:
         return files.read_file(f"{directory}/{names.PARTITION_METADATA}")
     except FileNotFoundError:
         return b""
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _target(total: int, split_bytes: int | None, min_partitions: int | None, cores: int) -> int:

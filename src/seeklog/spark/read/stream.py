@@ -43,7 +43,7 @@ from seeklog.spark.read.offsets import (
     time_of,
 )
 from seeklog.spark.read.options import ReadOptions, parse_stream_options
-from seeklog.spark.read.plan import Layout, Split, plan_splits
+from seeklog.spark.read.plan import Partition, Split, plan_splits
 from seeklog.spark.read.position import Position, ranges_between
 from seeklog.spark.read.scan import scan_split
 from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema
@@ -236,12 +236,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limited = backlog if max_offsets is None else within(backlog, max_offsets)
         if max_bytes is None:
             return limited
-        layouts = {part.partition: Layout.of(self._store, part.partition) for part in backlog}
+        partitions = {part.partition: Partition.of(self._store, part.partition) for part in backlog}
         within_bytes = within(
             backlog,
             max_bytes,
-            size_of=lambda part: layouts[part.partition].size(part),
-            cut=lambda part, share: layouts[part.partition].stop_after(part, share),
+            size_of=lambda part: partitions[part.partition].size(part),
+            cut=lambda part, share: partitions[part.partition].stop_after(part, share),
         )
         return shorter(limited, within_bytes)
 
