@@ -166,7 +166,7 @@ class Files(Protocol):
         ...
 
     def watch(self) -> DirectoryWatch | None:
-        """Return a watch over directories, or None if this disk does not report changes."""
+        """Return a watch over directories, or None if nothing on this disk changes."""
         ...
 
 
@@ -365,13 +365,15 @@ class OsFiles:
         finally:
             os.close(handle)
 
-    def watch(self) -> DirectoryWatch | None:
+    def watch(self) -> DirectoryWatch:
         if sys.platform == "linux":
             with contextlib.suppress(ImportError):  # a Python without ctypes
                 from seeklog.files.watch import open_watch  # on use: ctypes takes milliseconds to import
 
                 return open_watch()
-        return None
+        from seeklog.files.polling import Polling
+
+        return Polling()
 
 
 def _sync_past_cache(handle: int) -> None:
