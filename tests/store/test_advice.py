@@ -121,6 +121,17 @@ def test_url_with_one_slash_is_refused_everywhere(
     """It would create a directory with this name."""
     monkeypatch.chdir(tmp_path)
     words = re.escape(f"{path!r} looks like a URL with a slash missing; write {meant}, or ./{path} for a directory")
+    check_doors_refuse(path, tmp_path, words)
+    open_store(f"./{path}").close()
+
+
+def test_empty_path_is_refused_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would make a store of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    check_doors_refuse("", tmp_path, "the path is empty; name a directory, or pass . for the current one")
+
+
+def check_doors_refuse(path: str, tmp_path: Path, words: str) -> None:
     with open_store(tmp_path / "store") as store:
         doors: list[Callable[[], object]] = [
             lambda: open_store(path),
@@ -135,7 +146,6 @@ def test_url_with_one_slash_is_refused_everywhere(
             with pytest.raises(InvalidName, match=words):
                 door()
     assert list(tmp_path.iterdir()) == [tmp_path / "store"]
-    open_store(f"./{path}").close()
 
 
 @pytest.mark.parametrize("path", ["a:/b", "./s3:/bucket", "/data/s3:/bucket", "s3-cold/x", "2026-01-01T03:04/x"])

@@ -147,7 +147,7 @@ def test_missing_group_is_reported_with_nearest_name(store: Store, ask: Any) -> 
 
 def test_existing_groups_are_listed_if_no_name_is_near(store: Store) -> None:
     commit(store, "billing", {ZERO: 1})
-    with pytest.raises(GroupNotFound, match="there are billing"):
+    with pytest.raises(GroupNotFound, match="it has billing"):
         store.describe_group("zzz")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
-from seeklog.names import check_slashes, is_url
+from seeklog.names import check_location, is_url
 
 if TYPE_CHECKING:
     from seeklog.files.watch import DirectoryWatch
@@ -514,7 +514,7 @@ def absolute(path: str, *, follows: bool = True) -> str:
     """
     if is_url(path):
         return path.rstrip("/")
-    check_slashes(path)
+    check_location(path)
     return os.path.realpath(path) if follows and "\0" not in path else os.path.abspath(path)
 
 

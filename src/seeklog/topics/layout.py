@@ -42,6 +42,8 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     except NotADirectoryError as error:
         raise NotALog(f"{root} is a file; a store is a directory") from error
     except FileNotFoundError as error:
+        if create:
+            raise NotALog(f"no directory can be created at {root}; check the path") from error
         raise no_store(root) from error
     if not create:
         check_is_restored(root, kinds)

@@ -120,9 +120,10 @@ def append(
             producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
             _send_all(drafts, sending, unit=unit, max_value_bytes=max_value_bytes)
     # After the store was closed, and thereby synced.
-    records, seconds = amounts.counted(sending.written, "record"), progress.seconds
-    speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
-    terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
+    seconds = max(sending.seconds, 1e-9)
+    how = f" ({amounts.size(progress.done)} in {amounts.span(seconds)}, {sending.written / seconds:,.0f} a second)"
+    appended = amounts.counted(sending.written, "record")
+    terminal.say(f"appended {appended} to {topic}{how if sending.written else ''}")
 
 
 def _find_topic(store: Store, topic: str, *, creates: bool, partition: int | None) -> TopicDescription:
@@ -168,12 +169,20 @@ class Sending:
         """Unsettled futures, with the lines or rows of their records."""
         self._rate = rate
         self._clock = SystemClock()
-        self._began = self._clock.monotonic()
+        self._began: float | None = None
+        """When the first record was sent."""
+
+    @property
+    def seconds(self) -> float:
+        """The time since the first record was sent."""
+        return 0.0 if self._began is None else self._clock.monotonic() - self._began
 
     def send(self, number: int, draft: Draft) -> None:
         """Send the record of a line or row; raise the error of this record or of an earlier one."""
+        if self._began is None:
+            self._began = self._clock.monotonic()
         if self._rate is not None:
-            ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
+            ahead = (self.written + len(self._sent)) / self._rate - self.seconds
             if ahead > NAP_S:
                 self._clock.sleep(ahead)
         with self._held:
