@@ -65,7 +65,9 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     is_store = any(name in _OURS or _holds_log(files, root, name, kind) for name, kind in kinds.items())
     if kinds and not is_store and not all(map(_precedes_catalog, kinds)):
         other = next(name for name in kinds if not _precedes_catalog(name))
-        raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
+        if create:
+            raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
+        raise NotALog(f"{root} is not a store: it holds other files, such as {other!r}; check the path")
     if not create and not is_store:
         raise no_store(root, why=": the directory has no topics")
     return kinds
