@@ -258,6 +258,7 @@ def test_compacted_topic_refuses_record_without_key(run: Run, store: Path) -> No
         (["refunds", "--key-sep", "\\q"], 2, "\\q is not one of"),
         (["refunds", "--header", "a"], 2, "--header 'a' is not NAME=VALUE"),
         (["refunds", "--rate", "0"], 2, "0.0 is not in the range"),
+        (["refunds", "--rate", "nan"], 2, "--rate is not a number"),
         (["refunds", "--compression", "rar"], 2, "'rar' is not one of"),
         (["refunds", "--partition", "9"], 1, "line 1: topic 'refunds' has no partition 9"),
         (["__consumer_offsets"], 2, "Kafka's own"),

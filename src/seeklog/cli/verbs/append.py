@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
@@ -83,6 +84,8 @@ def append(
     reader = source.reader()
     names.check_topic_name(topic)
     names.check_not_internal(topic)
+    if rate is not None and math.isnan(rate):
+        raise UsageError("--rate is not a number; leave it out to append without a limit")
 
     with contextlib.ExitStack() as stack:
         stream, size = stack.enter_context(source.open())
@@ -93,7 +96,7 @@ def append(
             raise UsageError("--keep-partition conflicts with --partition, and lines have no partition; leave it out")
         config = None if compression is None else {COMPRESSION: compression}
         stack.enter_context(_without_repeated_warnings())
-        progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))
+        progress = terminal.progress(f"appending to {topic}", total=size, unit="bytes")
 
         def send(draft: Draft) -> SendFuture:
             return producer.send(
@@ -117,6 +120,7 @@ def append(
             _check_compression(found, compression)
             # Without compression a larger record can never fit.
             max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
+            stack.enter_context(progress)
             producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
             _send_all(drafts, sending, unit=unit, max_value_bytes=max_value_bytes)
     # After the store was closed, and thereby synced.
