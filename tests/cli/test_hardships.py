@@ -162,7 +162,7 @@ def test_closed_pipe_ends_the_command_quietly(store: Path, arguments: str) -> No
         ("append data orders >&- < /dev/null", b"0"),
     ],
 )
-def test_closed_standard_streams_are_no_error(store: Path, command: str, output: bytes) -> None:
+def test_closed_standard_streams_are_not_an_error(store: Path, command: str, output: bytes) -> None:
     """Goal: a service or cron may start a command without them. Nothing goes to another stream or file instead."""
     before = bytes_of(store)
     done = subprocess.run(

@@ -118,7 +118,7 @@ def test_invalid_line_is_refused_with_a_reason(line: bytes, message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_byte_order_mark_is_no_part_of_the_first_line() -> None:
+def test_byte_order_mark_is_not_part_of_the_first_line() -> None:
     assert decode_line(b'\xef\xbb\xbf{"value": "a"}').value == b"a"
 
 
