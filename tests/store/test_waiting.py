@@ -319,6 +319,16 @@ def test_polled_partitions_at_rest_are_read_only_after_a_change(
             assert values(consumer.poll()) == [(number % 3, b"%d" % number)]
 
 
+def test_unassigned_partitions_are_not_polled(root: Path) -> None:
+    with open_store(root, clock=SystemClock(), files=Unreported()) as store:
+        consumer = store.consumer()
+        consumer.assign([("t", 0)])
+        consumer.poll()
+        assert consumer._turns.is_polled
+        consumer.assign([])
+        assert not consumer._turns.is_polled
+
+
 def test_pauses_of_a_polling_consumer_grow_over_several_polls(root: Path) -> None:
     slept: list[float] = []
     with open_store(root, files=Unwatched()) as store:

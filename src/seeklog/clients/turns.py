@@ -52,7 +52,8 @@ class Turns:
         self.awake.pop(partition, None)
         self._resting.discard(partition)
         directory = partition_path(self._root, partition)
-        if self._watched.pop(directory, None) is not None and self._watch is not None:
+        self._watched.pop(directory, None)
+        if self._watch is not None:
             self._watch.forget(directory)
 
     def in_turn(self) -> list[TopicPartition]:
