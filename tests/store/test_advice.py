@@ -16,8 +16,9 @@ from seeklog.cli.exits import line
 from seeklog.cli.opening import check_can_be_written
 from seeklog.cli.targets import find_targets
 from seeklog.clients.habits import _HABITS
-from seeklog.errors import InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
+from seeklog.errors import CorruptBatch, InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
 from seeklog.files import absolute
+from seeklog.log import ADVICE
 from seeklog.record.batch import encode_batch
 from store.workbench import open_store
 
@@ -200,3 +201,10 @@ def test_closed_log_and_store_say_to_open_them_again(tmp_path: Path) -> None:
         log.read(0)
     with pytest.raises(LogClosed, match="is closed; open it again"):
         store.topics()
+
+
+def test_advice_of_damage_is_one_sentence_on_the_command_line() -> None:
+    error = CorruptBatch("stored CRC 0x1, computed 0x2", path="a.log", position=0, advice=ADVICE)
+
+    assert str(error).endswith("Run verify for the extent; nothing was changed on disk.")
+    assert line(error).endswith("computed 0x2; run `seeklog verify` for the extent; nothing was changed on disk")
