@@ -151,6 +151,11 @@ def test_existing_groups_are_listed_if_no_name_is_near(store: Store) -> None:
         store.describe_group("zzz")
 
 
+def test_reset_of_an_unknown_group_names_the_call_that_creates_one(store: Store) -> None:
+    with pytest.raises(GroupNotFound, match=r"it has none yet\. To begin a new group at chosen offsets, call commit_"):
+        store.reset_offsets("never", ZERO.topic, to="earliest")
+
+
 def test_groups_are_read_in_a_store_that_is_open_read_only(store: Store) -> None:
     commit(store, "group", {ZERO: 4})
     with open_store(store.path, read_only=True) as reader:
