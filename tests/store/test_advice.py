@@ -16,10 +16,12 @@ from seeklog.cli.exits import line
 from seeklog.cli.opening import check_can_be_written
 from seeklog.cli.targets import find_targets
 from seeklog.clients.habits import _HABITS
+from seeklog.config import LogConfig
 from seeklog.errors import CorruptBatch, InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
-from seeklog.files import absolute
+from seeklog.files import OsFiles, absolute
 from seeklog.log import ADVICE
 from seeklog.record.batch import encode_batch
+from seeklog.topics.scope import find_partitions
 from store.workbench import open_store
 
 BIG = bytes(600)
@@ -208,3 +210,8 @@ def test_advice_of_damage_is_one_sentence_on_the_command_line() -> None:
 
     assert str(error).endswith("Run verify for the extent; nothing was changed on disk.")
     assert line(error).endswith("computed 0x2; run `seeklog verify` for the extent; nothing was changed on disk")
+
+
+def test_job_on_a_missing_store_does_not_advise_to_create_one() -> None:
+    with pytest.raises(NotALog, match=r"there is no store at /nowhere; check the path$"):
+        find_partitions("/nowhere", topics=None, config=LogConfig(), files=OsFiles())

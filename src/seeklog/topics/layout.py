@@ -82,11 +82,12 @@ def check_is_restored(root: str, listing: Collection[str]) -> None:
         )
 
 
-def no_store(root: str, *, why: str = "") -> NotALog:
-    """Return the error for a location without a store."""
+def no_store(root: str, *, why: str = "", is_opened: bool = True) -> NotALog:
+    """Return the error for a location without a store. One that `is_opened` can be created."""
     if names.is_url(root):
         return NotALog(f"there is no store at {root}{why}; check the bucket and the path of the URL")
-    return NotALog(f"there is no store at {root}{why}; check the path, or open it without read_only to create a store")
+    otherwise = ", or open it without read_only to create a store" if is_opened else ""
+    return NotALog(f"there is no store at {root}{why}; check the path{otherwise}")
 
 
 def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
