@@ -22,9 +22,9 @@ def check_whole_number(name: str, value: object, *, minimum: int = 0, maximum: i
     """Return a whole number within [minimum, maximum], or raise `UsageError`."""
     number = _whole(value)
     if number is None or not minimum <= number <= maximum:
+        is_open = maximum == _INT64_MAX and (number is None or number < minimum)
         raise UsageError(
-            f"{name} must be a whole number {_range(minimum, None if maximum == _INT64_MAX else maximum)}, "
-            f"not {shown(value)}"
+            f"{name} must be a whole number {_range(minimum, None if is_open else maximum)}, not {shown(value)}"
         )
     return number
 

@@ -137,8 +137,10 @@ def is_url(path: str) -> bool:
     return _URL.match(path) is not None
 
 
-def check_slashes(path: str) -> None:
-    """Raise `InvalidName` for a URL with a slash missing, such as s3:/bucket: as a path it would name a directory."""
+def check_location(path: str) -> None:
+    """Raise `InvalidName` for an empty path, and for a URL with a slash missing: s3:/bucket would name a directory."""
+    if not path:
+        raise InvalidName("the path is empty; name a directory, or pass . for the current one")
     match = _HALF_URL.match(path)
     if match is not None:
         # The path of a file's URL begins with a slash of its own.

@@ -16,6 +16,7 @@ import pytest
 
 import seeklog
 from cli.workbench import COMMAND, MORNING_MS, TIMEOUT_S, Run, surroundings
+from seeklog.cli.formats import CONTINUATION
 from seeklog.cli.show.record_json import Draft
 from seeklog.cli.verbs.append import WINDOW, Sending
 from seeklog.clients.gathering import Delivery
@@ -256,6 +257,7 @@ def test_compacted_topic_refuses_record_without_key(run: Run, store: Path) -> No
         (["refunds", "--key-sep", "\\q"], 2, "\\q is not one of"),
         (["refunds", "--header", "a"], 2, "--header 'a' is not NAME=VALUE"),
         (["refunds", "--rate", "0"], 2, "0.0 is not in the range"),
+        (["refunds", "--rate", "nan"], 2, "--rate is not a number"),
         (["refunds", "--compression", "rar"], 2, "'rar' is not one of"),
         (["refunds", "--partition", "9"], 1, "line 1: topic 'refunds' has no partition 9"),
         (["__consumer_offsets"], 2, "Kafka's own"),
@@ -277,6 +279,40 @@ def test_store_is_created_only_with_create(run: Run, tmp_path: Path) -> None:
 
     assert run("append", "new", "orders", "--create", stdin=b"a\n").code == 0
     assert values(tmp_path / "new", "orders") == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data", "message"),
+    [
+        (["--json"], b"{\n", "line 1: "),
+        (["--csv"], b"k,v\na,1\n", "line 1: "),
+        (["--csv"], b"key,value\na\n", "line 2: 1 cell"),
+        (["--format", "arrow"], CONTINUATION + b"abc", "from its beginning"),
+        (["--partition", "1"], b"a\n", "create the topic first with: seeklog create DIR fresh --partitions 2"),
+    ],
+    ids=["json", "header", "row", "arrow", "partition"],
+)
+def test_input_that_fails_before_its_first_record_leaves_no_topic(
+    run: Run, store: Path, arguments: list[str], data: bytes, message: str
+) -> None:
+    ran = run("append", store, "fresh", "--create", *arguments, stdin=data)
+
+    assert ran.code in (1, 2)
+    assert message in ran.err
+    with seeklog.open(store, read_only=True) as opened:
+        assert "fresh" not in opened.topics()
+
+
+def test_input_that_fails_before_its_first_record_leaves_no_store(run: Run, tmp_path: Path) -> None:
+    assert run("append", "new", "orders", "--create", "--json", stdin=b"{\n").code == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_empty_input_still_creates_the_topic(run: Run, store: Path) -> None:
+    ran = run("append", store, "fresh", "--create", stdin=b"")
+
+    assert (ran.code, values(store, "fresh")) == (0, [])
+    assert ran.err.startswith("appended 0 records to fresh")
 
 
 def test_conflicting_compression_is_refused(run: Run, store: Path) -> None:

@@ -152,6 +152,32 @@ def test_closed_pipe_ends_the_command_quietly(store: Path, arguments: str) -> No
     assert done.stdout.strip() in (b"0", b"141")
 
 
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("ls data >&-", b"0"),
+        ("ls data 2>&-", b'{"topic": "orders"'),
+        ("ls missing 2>&-", b"4"),
+        ("append data orders <&-", b"2"),
+        ("append data orders >&- < /dev/null", b"0"),
+    ],
+)
+def test_closed_standard_streams_are_not_an_error(store: Path, command: str, output: bytes) -> None:
+    """Goal: a service or cron may start a command without them. Nothing goes to another stream or file instead."""
+    before = bytes_of(store)
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m seeklog.cli {command}; echo $?"],
+        capture_output=True,
+        cwd=store.parent,
+        env=surroundings(store),
+        check=False,
+    )
+
+    assert b"Traceback" not in done.stderr
+    assert done.stdout.startswith(output)
+    assert bytes_of(store) == before
+
+
 def test_damaged_catalog_is_named(run: Run, store: Path) -> None:
     catalog = store / names.TOPICS
     catalog.write_bytes(catalog.read_bytes()[:-9])

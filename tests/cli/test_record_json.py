@@ -85,6 +85,8 @@ def test_handwritten_lines_are_decoded(line: str, draft: Draft) -> None:
         (b'{"value": "\xff"}', "byte 11 is not UTF-8"),
         (b"[" * 100_000, "nested too deep"),
         (b'{"value": ' + b"9" * 5000 + b"}", "a number in it is too long"),
+        (b'{"value": NaN}', "not JSON: JSON has no NaN; write null"),
+        (b'{"value": [1, -Infinity]}', "not JSON: JSON has no -Infinity"),
         (b"[1]", "a list instead of an object"),
         (b"7", "a number instead of"),
         (b'{"id": 7}', "unknown field 'id'"),
@@ -103,9 +105,10 @@ def test_handwritten_lines_are_decoded(line: str, draft: Draft) -> None:
         (b'{"value": "a", "timestamp": "1969-01-01"}', "before 1970"),
         (b'{"value": "a", "timestamp": -2}', "out of bounds"),
         (b'{"value": "a", "timestamp": true}', "the timestamp is true or false"),
-        (b'{"value": "a", "timestamp": 1.5}', "the timestamp is a number, not"),
-        (b'{"value": "a", "partition": -1}', "not a number of at least 0"),
+        (b'{"value": "a", "timestamp": 1.5}', "the timestamp is 1.5, not a whole number"),
+        (b'{"value": "a", "partition": -1}', "not a whole number of at least 0"),
         (b'{"value": "a", "partition": "x"}', "the partition is text"),
+        (b'{"value": "a", "partition": 1.5}', "the partition is 1.5, not a whole number"),
     ],
 )
 def test_invalid_line_is_refused_with_a_reason(line: bytes, message: str) -> None:
@@ -113,6 +116,10 @@ def test_invalid_line_is_refused_with_a_reason(line: bytes, message: str) -> Non
         decode_line(line)
 
     assert message in str(caught.value)
+
+
+def test_byte_order_mark_is_not_part_of_the_first_line() -> None:
+    assert decode_line(b'\xef\xbb\xbf{"value": "a"}').value == b"a"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | inner))

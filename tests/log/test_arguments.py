@@ -92,6 +92,12 @@ def test_limit_that_is_not_a_positive_int_is_refused(log: Log, name: str, wrong:
         WITH_LIMIT[name](log, wrong)
 
 
+@pytest.mark.parametrize("name", WITH_LIMIT)
+def test_limit_that_is_too_large_is_refused_with_its_maximum(log: Log, name: str) -> None:
+    with pytest.raises(UsageError, match=f"must be a whole number from 1 to {2**63 - 1:,}, not {2**63}"):
+        WITH_LIMIT[name](log, 2**63)
+
+
 @pytest.mark.parametrize("wrong", [math.nan, -1, "1", True], ids=repr)
 def test_timeout_of_follow_that_is_not_a_time_is_refused(log: Log, wrong: Any) -> None:
     with pytest.raises(UsageError, match=rf"timeout_ms must be a number from 0 to .*, not {wrong!r}; pass None to"):

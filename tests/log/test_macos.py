@@ -22,6 +22,7 @@ from open_files import path_of
 from seeklog import LogConfig
 from seeklog.errors import LogFailed, LogLocked
 from seeklog.files import OsFiles
+from seeklog.files.polling import Polling
 
 FILES = OsFiles()
 # macOS's number. No command of Linux has it.
@@ -92,6 +93,16 @@ def test_store_appends_syncs_and_recovers_without_calls_of_linux(tmp_path: Path,
     assert len(segments) > 2
     assert mac.plain_count == 0
     assert {str(tmp_path / "data/orders-0"), str(tmp_path / "data/orders-0" / segments[-1].name)} <= set(mac.synced)
+
+
+def test_consumer_polls_for_records_without_inotify(tmp_path: Path, mac: Mac) -> None:
+    with seeklog.open(tmp_path / "data", background=False) as store:
+        store.create_topic("orders")
+        with store.consumer(["orders"]) as consumer, store.producer() as producer:
+            assert consumer.poll() == []
+            assert isinstance(consumer._turns._watch, Polling)
+            producer.send("orders", b"v").result(60)
+            assert [record.value for record in consumer.poll(timeout_ms=60_000)] == [b"v"]
 
 
 @pytest.mark.parametrize("error", [errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL])

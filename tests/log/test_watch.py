@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from log.workbench import PATIENCE_S, wait_until
-from seeklog.files import watch
+from seeklog.files import OsFiles, polling, watch
+from seeklog.files.polling import Polling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
 
@@ -142,11 +143,33 @@ def test_signal_handler_may_close_the_watch_that_its_thread_waits_for(watching: 
     assert watching.changes() is None
 
 
-def test_no_watch_is_opened_beyond_the_limit_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_polls_beyond_the_limit_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(watch.Inotify, "_call", staticmethod(refuse))
-    assert watch.open_watch() is None
-    monkeypatch.setattr(watch.sys, "platform", "darwin")
-    assert watch.open_watch() is None
+    assert isinstance(watch.open_watch(), Polling)
+
+
+@pytest.mark.parametrize("missing", ["inotify", "ctypes"])
+def test_watch_polls_on_a_system_without_inotify(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    if missing == "inotify":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    else:
+        monkeypatch.setitem(sys.modules, "seeklog.files.watch", None)
+    assert isinstance(OsFiles().watch(), Polling)
+
+
+def test_directory_that_inotify_refuses_is_polled(
+    watching: watch.DirectoryWatch, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LOCAL", frozenset())
+    monkeypatch.setattr(polling, "GRANULARITY_S", 0.0)
+    assert not watching.is_polled
+    assert not watching.add(str(directory))
+    assert watching.add(str(directory))
+    assert watching.is_polled
+    assert watching.changes() == set()
+    (directory / "new").touch()
+    assert watching.changes() == {str(directory)}
+    assert not watching.is_polled

@@ -82,16 +82,21 @@ class Query:
         with open_store(self.root) as store:
             store.create_topic(SOURCE, partitions=2)
             store.create_topic(SINK, partitions=PARTITIONS)
-            # The partitions have equal numbers of records, so that each batch has both.
-            self.rows: list[Row] = []
+        self.rows: list[Row] = []
+        self.add(batches)
+
+    def add(self, batches: int) -> None:
+        """Append the records of so many batches to the source."""
+        # The partitions have equal numbers of records, so that each batch has both.
+        first, count = len(self.rows) // 2, batches * BATCH_RECORDS // 2
+        with open_store(self.root) as store, store.producer() as producer:
             for partition in range(2):
                 rows = [
                     (b"key-%d-%d" % (partition, number % 7), b"%d-%d" % (partition, number))
-                    for number in range(batches * BATCH_RECORDS // 2)
+                    for number in range(first, first + count)
                 ]
-                with store.producer() as producer:
-                    for key, value in rows:
-                        producer.send(SOURCE, value, key=key, partition=partition)
+                for key, value in rows:
+                    producer.send(SOURCE, value, key=key, partition=partition)
                 self.rows += rows
 
     def arm(self, step: str | int, *, version: int | None = None, whole: bool = True) -> None:
@@ -113,15 +118,15 @@ class Query:
         """The calls to the disk while rows were staged and committed."""
         return (self._plan / "steps").read_text().splitlines()
 
-    def run(self, *, starts: int = 1, fails_in: int = -1) -> Ended:
-        """Run a driver until it ends or is killed; it starts the query at most `starts` times."""
+    def start(self, *, starts: int = 1, fails_in: int = -1) -> subprocess.Popen[str]:
+        """Start a driver, in a session of its own; it starts the query at most `starts` times."""
         arguments = ("stream", self.root, self._checkpoint, starts, fails_in)
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE / "killing"), str(SOURCES)]),
             "SEEKLOG_TEST_PLAN": str(self._plan),
         }
-        driver = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, str(HERE / "children.py"), *map(str, arguments)],
             env=environment,
             start_new_session=True,
@@ -129,6 +134,14 @@ class Query:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def run(self, *, starts: int = 1, fails_in: int = -1) -> Ended:
+        """Run a driver until it ends or is killed."""
+        return self.end(self.start(starts=starts, fails_in=fails_in))
+
+    @staticmethod
+    def end(driver: subprocess.Popen[str]) -> Ended:
+        """Wait for a driver, and kill what it leaves."""
         try:
             output, _ = driver.communicate(timeout=PATIENCE_S)
         finally:

@@ -16,9 +16,12 @@ from seeklog.cli.exits import line
 from seeklog.cli.opening import check_can_be_written
 from seeklog.cli.targets import find_targets
 from seeklog.clients.habits import _HABITS
-from seeklog.errors import InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
-from seeklog.files import absolute
+from seeklog.config import LogConfig
+from seeklog.errors import CorruptBatch, InvalidName, LogClosed, NotALog, RecordTooLarge, TopicNotFound, UsageError
+from seeklog.files import OsFiles, absolute
+from seeklog.log import ADVICE
 from seeklog.record.batch import encode_batch
+from seeklog.topics.scope import find_partitions
 from store.workbench import open_store
 
 BIG = bytes(600)
@@ -121,6 +124,17 @@ def test_url_with_one_slash_is_refused_everywhere(
     """It would create a directory with this name."""
     monkeypatch.chdir(tmp_path)
     words = re.escape(f"{path!r} looks like a URL with a slash missing; write {meant}, or ./{path} for a directory")
+    check_doors_refuse(path, tmp_path, words)
+    open_store(f"./{path}").close()
+
+
+def test_empty_path_is_refused_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would make a store of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    check_doors_refuse("", tmp_path, "the path is empty; name a directory, or pass . for the current one")
+
+
+def check_doors_refuse(path: str, tmp_path: Path, words: str) -> None:
     with open_store(tmp_path / "store") as store:
         doors: list[Callable[[], object]] = [
             lambda: open_store(path),
@@ -135,7 +149,6 @@ def test_url_with_one_slash_is_refused_everywhere(
             with pytest.raises(InvalidName, match=words):
                 door()
     assert list(tmp_path.iterdir()) == [tmp_path / "store"]
-    open_store(f"./{path}").close()
 
 
 @pytest.mark.parametrize("path", ["a:/b", "./s3:/bucket", "/data/s3:/bucket", "s3-cold/x", "2026-01-01T03:04/x"])
@@ -190,3 +203,15 @@ def test_closed_log_and_store_say_to_open_them_again(tmp_path: Path) -> None:
         log.read(0)
     with pytest.raises(LogClosed, match="is closed; open it again"):
         store.topics()
+
+
+def test_advice_of_damage_is_one_sentence_on_the_command_line() -> None:
+    error = CorruptBatch("stored CRC 0x1, computed 0x2", path="a.log", position=0, advice=ADVICE)
+
+    assert str(error).endswith("Run verify for the extent; nothing was changed on disk.")
+    assert line(error).endswith("computed 0x2; run `seeklog verify` for the extent; nothing was changed on disk")
+
+
+def test_job_on_a_missing_store_does_not_advise_to_create_one() -> None:
+    with pytest.raises(NotALog, match=r"there is no store at /nowhere; check the path$"):
+        find_partitions("/nowhere", topics=None, config=LogConfig(), files=OsFiles())

@@ -147,8 +147,13 @@ def test_missing_group_is_reported_with_nearest_name(store: Store, ask: Any) -> 
 
 def test_existing_groups_are_listed_if_no_name_is_near(store: Store) -> None:
     commit(store, "billing", {ZERO: 1})
-    with pytest.raises(GroupNotFound, match="there are billing"):
+    with pytest.raises(GroupNotFound, match="it has billing"):
         store.describe_group("zzz")
+
+
+def test_reset_of_an_unknown_group_names_the_call_that_creates_one(store: Store) -> None:
+    with pytest.raises(GroupNotFound, match=r"it has none yet\. To begin a new group at chosen offsets, call commit_"):
+        store.reset_offsets("never", ZERO.topic, to="earliest")
 
 
 def test_groups_are_read_in_a_store_that_is_open_read_only(store: Store) -> None:

@@ -15,9 +15,12 @@ import seeklog
 from log.workbench import PATIENCE_S, QuickFiles, wait_until
 from seeklog import Consumer, Record, Store, TopicPartition
 from seeklog.clients import turns
+from seeklog.clients.consumer import MIN_PAUSE_S
 from seeklog.clock import SystemClock
 from seeklog.errors import LogClosed, TopicNotFound
-from seeklog.files import OsFiles, watch
+from seeklog.files import OsFiles, polling, watch
+from seeklog.files.polling import Polling
+from seeklog.files.watch import DirectoryWatch
 from store.workbench import append, open_file_count, open_store
 
 LATEST = "latest"
@@ -52,22 +55,29 @@ class CountingFiles(QuickFiles):
         return super().size(handle)
 
 
-class Polling(CountingFiles):
-    """A disk that reports no changes."""
+class Unwatched(CountingFiles):
+    """A disk without a watch, as tests and archives have."""
 
-    def watch(self) -> None:
+    def watch(self) -> None:  # type: ignore[override]
         return None
 
 
-class Unwatchable(CountingFiles):
+class Polled(CountingFiles):
+    """The disk of a system that reports no changes."""
+
+    def watch(self) -> DirectoryWatch:
+        return Polling()
+
+
+class Unreported(CountingFiles):
     """A disk whose changes the system cannot report: on a network, or beyond the user's limit."""
 
-    def watch(self) -> Refusing:
+    def watch(self) -> DirectoryWatch:
         return Refusing()
 
 
 class Refusing(watch.Inotify):
-    def add(self, directory: str) -> bool:
+    def _report(self, directory: str) -> bool:
         return False
 
 
@@ -277,7 +287,7 @@ def test_lost_events_awaken_every_partition(store: Store, root: Path, monkeypatc
 # ---------------------------------------------------------------- without reports of changes
 
 
-@pytest.mark.parametrize("files", [Polling, Unwatchable])
+@pytest.mark.parametrize("files", [Unwatched, Polled, Unreported])
 def test_polling_finds_the_records_of_another_process(
     root: Path, pool: ThreadPoolExecutor, files: Callable[[], OsFiles]
 ) -> None:
@@ -290,6 +300,46 @@ def test_polling_finds_the_records_of_another_process(
         with open_store(root) as other:
             append(other, "t", [b"v"], partition=4)
         assert values(waiting.result(PATIENCE_S)) == [(4, b"v")]
+
+
+@pytest.mark.parametrize("files", [Polled, Unreported])
+def test_polled_partitions_at_rest_are_read_only_after_a_change(
+    root: Path, monkeypatch: pytest.MonkeyPatch, files: Callable[[], OsFiles]
+) -> None:
+    monkeypatch.setattr(polling, "GRANULARITY_S", 0.0)
+    with open_store(root, clock=SystemClock(), files=files()) as store:
+        consumer = resting(store)
+        before = looks_of(store)
+        for _ in range(100):
+            assert consumer.poll() == []
+        assert looks_of(store) == before
+
+        for number in range(20):
+            append(store, "t", [b"%d" % number], partition=number % 3)
+            assert values(consumer.poll()) == [(number % 3, b"%d" % number)]
+
+
+def test_unassigned_partitions_are_not_polled(root: Path) -> None:
+    with open_store(root, clock=SystemClock(), files=Unreported()) as store:
+        consumer = store.consumer()
+        consumer.assign([("t", 0)])
+        consumer.poll()
+        assert consumer._turns.is_polled
+        consumer.assign([])
+        assert not consumer._turns.is_polled
+
+
+def test_pauses_of_a_polling_consumer_grow_over_several_polls(root: Path) -> None:
+    slept: list[float] = []
+    with open_store(root, files=Unwatched()) as store:
+        consumer = store.consumer(["t"])
+        consumer._sleep = lambda seconds: bool(slept.append(seconds))  # type: ignore[method-assign]
+        for _ in range(3):
+            consumer.poll(timeout_ms=1000)
+        assert slept == sorted(slept)
+        append(store, "t", [b"v"])
+        assert values(consumer.poll()) == [(0, b"v")]
+        assert consumer._pause_s == MIN_PAUSE_S
 
 
 def test_consumer_in_a_forked_child_polls(store: Store, root: Path) -> None:

@@ -340,7 +340,7 @@ class _Partition:
 def check_is_archive(manifest: Manifest | None, *, location: str) -> Manifest:
     """Return the manifest of a complete archive; raise `NotALog` for anything else."""
     if manifest is None:
-        raise NotALog(f"there is no archive at {location}")
+        raise NotALog(f"there is no archive at {location}; check the path or the URL")
     if not manifest.is_complete:
         raise NotALog(f"{location} is an incomplete archive; archive to it again to complete it")
     return manifest

@@ -79,6 +79,7 @@ _REWORDINGS = (
     ("larger buffer_bytes", "larger --buffer"),
     ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
     ("can only be read: open it with read_only=True. To write", "can only be read. To write"),
+    ("; Run verify for the extent", "; run `seeklog verify` for the extent"),
     ("Run verify for the extent", "Run `seeklog verify` for the extent"),
     ("create one with create_topic", "create one with `seeklog create`"),
     ("; check the path, or open it without read_only to create a store", "; check the path"),

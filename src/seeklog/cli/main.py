@@ -9,8 +9,21 @@ from collections.abc import Sequence
 from seeklog.cli.exits import Exit
 
 
+def _replace_closed_streams() -> None:
+    """Open /dev/null for standard streams that the caller has closed, or the next open file would get their numbers.
+
+    A closed stdin stays without a file object, so that a command that needs it can refuse.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process, and return the exit code."""
+    _replace_closed_streams()
     try:
         from seeklog.cli.app import run
     except ModuleNotFoundError as error:

@@ -47,7 +47,7 @@ def open_to_write(
 
 def check_can_be_written(path: str) -> None:
     """Refuse a URL, because archives are read-only."""
-    names.check_slashes(path)
+    names.check_location(path)
     if names.is_url(path):
         raise UsageError(f"{path} is a URL, and URLs are read-only; name a directory")
 

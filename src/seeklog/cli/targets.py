@@ -64,7 +64,7 @@ def _suggestion(store: Sequence[Target], text: str) -> str:
 
 
 def _at_path(path: str, storage_options: Mapping[str, Any]) -> list[Target]:
-    names.check_slashes(path)
+    names.check_location(path)
     if not names.is_url(path):
         if os.path.isfile(path):
             return [_of_file(path)]

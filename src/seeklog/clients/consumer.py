@@ -51,10 +51,10 @@ Partitions = frozenset[TopicPartition]
 Listener = Callable[[Partitions], object]
 
 # How long a waiting `poll` sleeps between two looks at the partitions: at first, and at most. Where many partitions
-# take longer to look at, it sleeps until the looks take a fiftieth of the time.
+# take longer to look at, it sleeps until the looks take a hundredth of the time.
 MIN_PAUSE_S = 0.001
 MAX_PAUSE_S = 0.02
-MAX_PAUSE_SHARE = 49
+MAX_PAUSE_SHARE = 99
 # The same while every partition rests, and a change ends the sleep: for the changes of topics and groups.
 MAX_REST_S = 0.25
 NO_TIMEOUT_S = float("inf")
@@ -211,6 +211,8 @@ class ConsumerBase(Generic[AnyRecord]):
         """The partitions passed to `assign`. Those of a deleted topic are read again once it is recreated."""
         self._turns = Turns(topics.root, files=files, clock=clock)
         self._max_rest_s = min(MAX_REST_S, heartbeat_interval_ms / 1000)
+        self._pause_s = MIN_PAUSE_S
+        """How long the next sleep is. It grows until records are found, over several polls."""
         self._next_refresh = 0.0
         self._iterated: tuple[Position, list[AnyRecord], Iterator[AnyRecord]] | None = None
         self._closing = threading.Event()
@@ -444,7 +446,6 @@ class ConsumerBase(Generic[AnyRecord]):
 
     def _wait_for_records(self, deadline: float, max_records: int) -> list[Position]:
         """Return positions with records; none after the deadline, or when the consumer is closed."""
-        pause = MIN_PAUSE_S
         was_resting = False
         while True:
             began = self._clock.monotonic()
@@ -456,6 +457,7 @@ class ConsumerBase(Generic[AnyRecord]):
                     raise
                 continue  # the catalog has changed since, and `_participate` follows it
             if ready:
+                self._pause_s = MIN_PAUSE_S
                 return ready
             now = self._clock.monotonic()
             left = deadline - now
@@ -464,13 +466,15 @@ class ConsumerBase(Generic[AnyRecord]):
             spent = now - began
             is_resting = all(self._positions[partition].is_paused for partition in self._turns.awake)
             if was_resting and not is_resting:
-                pause = MIN_PAUSE_S
+                self._pause_s = MIN_PAUSE_S
             was_resting = is_resting
-            longest = self._max_rest_s if is_resting else max(MAX_PAUSE_S, MAX_PAUSE_SHARE * spent)
+            is_woken = is_resting and not self._turns.is_polled
+            longest = self._max_rest_s if is_woken else max(MAX_PAUSE_S, MAX_PAUSE_SHARE * spent)
             # Looking at thousands of partitions takes time: spend at most a fifth of it on looks, and soon less.
-            if self._sleep(min(max(pause, 4 * spent), longest, left)):
+            pause = min(max(self._pause_s, 4 * spent), longest)
+            self._pause_s = 2 * pause
+            if self._sleep(min(pause, left)):
                 return []
-            pause = 2 * max(pause, 4 * spent)
 
     def _sleep(self, seconds: float) -> bool:
         """Wait for a change, or for the time. Return whether the consumer was closed."""

@@ -2,7 +2,7 @@
 
 A partition is *awake* while it may have records for the consumer. It *rests* once it was found at its end after a watch
 on its directory began, until something in the directory changes. So a consumer that waits does no work for the
-partitions where nothing happens. Where the system reports no changes, every partition stays awake.
+partitions where nothing happens or, where the system reports no changes, much less.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class Turns:
         self._next = 0
         self.awake: dict[TopicPartition, None] = {}
 
+    @property
+    def is_polled(self) -> bool:
+        """Whether changes are only found by looking, and a wait does not end at them."""
+        return self._watch is not None and self._watch.is_polled
+
     def add(self, partition: TopicPartition) -> None:
         """Add a partition, or awaken it after its position was changed."""
         self._resting.discard(partition)
@@ -47,7 +52,8 @@ class Turns:
         self.awake.pop(partition, None)
         self._resting.discard(partition)
         directory = partition_path(self._root, partition)
-        if self._watched.pop(directory, None) is not None and self._watch is not None:
+        self._watched.pop(directory, None)
+        if self._watch is not None:
             self._watch.forget(directory)
 
     def in_turn(self) -> list[TopicPartition]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
-from seeklog.names import check_slashes, is_url
+from seeklog.names import check_location, is_url
 
 if TYPE_CHECKING:
     from seeklog.files.watch import DirectoryWatch
@@ -166,7 +166,7 @@ class Files(Protocol):
         ...
 
     def watch(self) -> DirectoryWatch | None:
-        """Return a watch over directories, or None if this disk does not report changes."""
+        """Return a watch over directories, or None if nothing on this disk changes."""
         ...
 
 
@@ -365,13 +365,15 @@ class OsFiles:
         finally:
             os.close(handle)
 
-    def watch(self) -> DirectoryWatch | None:
+    def watch(self) -> DirectoryWatch:
         if sys.platform == "linux":
             with contextlib.suppress(ImportError):  # a Python without ctypes
                 from seeklog.files.watch import open_watch  # on use: ctypes takes milliseconds to import
 
                 return open_watch()
-        return None
+        from seeklog.files.polling import Polling
+
+        return Polling()
 
 
 def _sync_past_cache(handle: int) -> None:
@@ -517,7 +519,7 @@ def absolute(path: str, *, follows: bool = True) -> str:
     """
     if is_url(path):
         return path.rstrip("/")
-    check_slashes(path)
+    check_location(path)
     return os.path.realpath(path) if follows and "\0" not in path else os.path.abspath(path)
 
 

@@ -3,7 +3,8 @@
 A watch reports the first change in a directory after `add`, and then no other until the directory is added again. So a
 busy writer causes one event for a reader that has stopped looking, not one for each write.
 
-inotify does not see what other machines write. A directory is watched only if its file system is known to be local.
+inotify does not see what other machines write. So it watches a directory only if its file system is known to be local;
+the others, and those beyond the user's limit of watches, are polled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import threading
 import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from seeklog.files.polling import Polling
 
 # <sys/inotify.h>
 _MODIFY: Final = 0x2
@@ -68,8 +71,13 @@ _STATFS_SIZE: Final = 512
 class DirectoryWatch(Protocol):
     """Waits for changes in directories. One thread waits; any thread may wake it or close the watch."""
 
+    @property
+    def is_polled(self) -> bool:
+        """Whether `changes` must look at some of the directories, because the system does not report their changes."""
+        ...
+
     def add(self, directory: str) -> bool:
-        """Report the next change in a directory. Return False if the system cannot: then look at it again and again."""
+        """Report the next change in a directory. Return False if it cannot be watched yet: look, and add it again."""
         ...
 
     def forget(self, directory: str) -> None:
@@ -81,7 +89,7 @@ class DirectoryWatch(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a change, `wake` or the time. Return False at once if the watch is closed."""
+        """Wait for a change, `wake` or the time. Return False at once if the watch is closed or reports nothing."""
         ...
 
     def wake(self) -> None: ...
@@ -95,12 +103,12 @@ assert sys.platform == "linux"
 _open_watches: weakref.WeakSet[Inotify] = weakref.WeakSet()
 
 
-def open_watch() -> DirectoryWatch | None:
-    """Return a watch, or None if a limit of the user is reached."""
+def open_watch() -> DirectoryWatch:
+    """Return a watch. It polls if a limit of the user is reached."""
     try:
         return Inotify()
     except (OSError, AttributeError):  # a libc without inotify
-        return None
+        return Polling()
 
 
 class Inotify:
@@ -117,6 +125,8 @@ class Inotify:
         self._is_waiting = False
         self._directories: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
+        self._polling = Polling()
+        """The directories that inotify cannot watch."""
         self._wake = -1
         self._queue = self._call(self._libc.inotify_init1, os.O_NONBLOCK | os.O_CLOEXEC)
         _open_watches.add(self)
@@ -133,7 +143,15 @@ class Inotify:
             raise OSError(number, os.strerror(number))
         return result
 
+    @property
+    def is_polled(self) -> bool:
+        return self._polling.has_directories
+
     def add(self, directory: str) -> bool:
+        return self._report(directory) or self._polling.add(directory)
+
+    def _report(self, directory: str) -> bool:
+        """Let the kernel report the next change in a directory; return whether it can."""
         path = os.fsencode(directory)
         with self._lock:
             try:
@@ -152,6 +170,7 @@ class Inotify:
         return ctypes.c_ulong.from_buffer(status).value & 0xFFFFFFFF in _LOCAL
 
     def forget(self, directory: str) -> None:
+        self._polling.forget(directory)
         with self._lock:
             number = self._numbers.pop(directory, None)
             if number is not None:
@@ -159,7 +178,7 @@ class Inotify:
                 self._libc.inotify_rm_watch(self._queue, number)  # fails if the directory or the queue is gone
 
     def changes(self) -> set[str] | None:
-        changed: set[str] = set()
+        changed = self._polling.changes()
         with self._lock:
             while True:
                 try:

@@ -243,7 +243,7 @@ class Groups:
 
             there = self.names()
             nearest = difflib.get_close_matches(name, there, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(there[:8]) or 'none yet'}"
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(there[:8]) or 'none yet'}"
             raise GroupNotFound(f"there is no group {name!r} in {self._topics.root}; {hint}")
         return group
 

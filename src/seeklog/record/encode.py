@@ -218,7 +218,7 @@ def write_header(
     store_i16(p, at + layout.PRODUCER_EPOCH, producer_epoch)
     store_i32(p, at + layout.BASE_SEQUENCE, base_sequence)
     store_i32(p, at + layout.RECORD_COUNT, record_count)
-    store_i32(p, at + layout.CRC, crc_of(data, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
+    store_i32(p, at + layout.CRC, crc_of(p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
     return 0
 
 

@@ -593,7 +593,10 @@ class Store:
         wanted_ms = None if to_time_ms is None else as_milliseconds(to_time_ms, clock=self._clock)
         self._check_writable("offsets cannot be written")
         self._topics.refresh()
-        self._groups.check_idle(self._groups.find(group))
+        try:
+            self._groups.check_idle(self._groups.find(group))
+        except GroupNotFound as error:
+            raise GroupNotFound(f"{error}. To begin a new group at chosen offsets, call commit_offsets") from None
         found = self._topics.find(topic)
         offsets: dict[TopicPartition, int] = {}
         for number in found.partitions if partitions is None else partitions:

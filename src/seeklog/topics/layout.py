@@ -42,6 +42,8 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     except NotADirectoryError as error:
         raise NotALog(f"{root} is a file; a store is a directory") from error
     except FileNotFoundError as error:
+        if create:
+            raise NotALog(f"no directory can be created at {root}; check the path") from error
         raise no_store(root) from error
     if not create:
         check_is_restored(root, kinds)
@@ -63,7 +65,9 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
     is_store = any(name in _OURS or _holds_log(files, root, name, kind) for name, kind in kinds.items())
     if kinds and not is_store and not all(map(_precedes_catalog, kinds)):
         other = next(name for name in kinds if not _precedes_catalog(name))
-        raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
+        if create:
+            raise NotALog(f"{root} holds other files, such as {other!r}; give the store a directory of its own")
+        raise NotALog(f"{root} is not a store: it holds other files, such as {other!r}; check the path")
     if not create and not is_store:
         raise no_store(root, why=": the directory has no topics")
     return kinds
@@ -78,11 +82,12 @@ def check_is_restored(root: str, listing: Collection[str]) -> None:
         )
 
 
-def no_store(root: str, *, why: str = "") -> NotALog:
-    """Return the error for a location without a store."""
+def no_store(root: str, *, why: str = "", is_opened: bool = True) -> NotALog:
+    """Return the error for a location without a store. One that `is_opened` can be created."""
     if names.is_url(root):
         return NotALog(f"there is no store at {root}{why}; check the bucket and the path of the URL")
-    return NotALog(f"there is no store at {root}{why}; check the path, or open it without read_only to create a store")
+    otherwise = ", or open it without read_only to create a store" if is_opened else ""
+    return NotALog(f"there is no store at {root}{why}; check the path{otherwise}")
 
 
 def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:

@@ -83,7 +83,7 @@ def _is_partition(files: Files, path: str) -> bool:
     try:
         return any(names.parse_segment_name(name) for name in files.list(path))
     except FileNotFoundError:
-        raise no_store(path) from None
+        raise no_store(path, is_opened=False) from None
     except NotADirectoryError:
         raise NotALog(f"{path} is a file; a store is a directory") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -40,7 +41,7 @@ class Progress:
         self._began = time.monotonic()
         self._doing, self._total, self._unit = doing, total, unit
         self._is_shown = is_shown
-        self._next_draw = self._began + SILENT_S
+        self._next_draw = math.inf
         self._bar: Bar | None = None
 
     @property
@@ -70,6 +71,8 @@ class Progress:
         self.advance(done - self.done)
 
     def __enter__(self) -> Progress:
+        self._began = time.monotonic()
+        self._next_draw = self._began + SILENT_S
         return self
 
     def __exit__(

@@ -100,14 +100,25 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
     return line
 
 
+class _NoJson(ValueError):
+    """A constant that Python's decoder accepts and JSON does not have."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NoJson(f"JSON has no {name}; write null, or the text in quotes")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def decode_line(line: bytes, *, pick: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> Draft:
     """Decode a line of JSON; raise `InvalidRecord` with the reason.
 
     `pick` returns the fields of a record from those of an object with others.
     """
     try:
-        # json.loads guesses the encoding of bytes.
-        found = json.loads(line.decode())
+        # Some editors begin a file with a byte order mark.
+        found = _DECODER.decode(line.decode().removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"not JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
@@ -165,7 +176,7 @@ def decode_timestamp(found: Any) -> int | None:
             raise InvalidRecord(f"the timestamp {found[:40]!r} is before 1970")
         return since
     if not isinstance(found, int) or isinstance(found, bool):
-        raise InvalidRecord(f"the timestamp is {_kind(found)}, not a number of milliseconds or ISO 8601")
+        raise InvalidRecord(f"the timestamp is {_shown(found)}, not a whole number of milliseconds or ISO 8601")
     if not -1 <= found <= INT64_MAX:
         raise InvalidRecord(f"the timestamp {found} is out of bounds: milliseconds since 1970, or -1 for none")
     return found
@@ -176,7 +187,7 @@ def decode_partition(found: Any) -> int | None:
     if isinstance(found, str) and _WHOLE.match(found):
         found = int(found)
     if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
-        raise InvalidRecord(f"the partition is {_kind(found)}, not a number of at least 0")
+        raise InvalidRecord(f"the partition is {_shown(found)}, not a whole number of at least 0")
     return found
 
 
@@ -218,9 +229,15 @@ def _check_names(found: Mapping[str, Any], known: Mapping[str, None], where: str
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at column {error.colno}"
+    if isinstance(error, _NoJson):
+        return str(error)
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
     return "nested too deep" if isinstance(error, RecursionError) else "a number in it is too long"
+
+
+def _shown(found: Any) -> str:
+    return str(found)[:40] if isinstance(found, int | float) and not isinstance(found, bool) else _kind(found)
 
 
 def _kind(found: Any) -> str:

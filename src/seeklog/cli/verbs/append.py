@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +17,7 @@ from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.formats import ARROW_FORMATS
 from seeklog.cli.interrupt import HeldInterrupt, held_interrupt
-from seeklog.cli.opening import open_to_write
+from seeklog.cli.opening import check_can_be_written, open_to_write
 from seeklog.cli.record_input import BadRecord, Numbered
 from seeklog.cli.record_source import Source, records_in, source
 from seeklog.cli.show import amounts
@@ -82,6 +84,8 @@ def append(
     reader = source.reader()
     names.check_topic_name(topic)
     names.check_not_internal(topic)
+    if rate is not None and math.isnan(rate):
+        raise UsageError("--rate is not a number; leave it out to append without a limit")
 
     with contextlib.ExitStack() as stack:
         stream, size = stack.enter_context(source.open())
@@ -92,12 +96,7 @@ def append(
             raise UsageError("--keep-partition conflicts with --partition, and lines have no partition; leave it out")
         config = None if compression is None else {COMPRESSION: compression}
         stack.enter_context(_without_repeated_warnings())
-        store = stack.enter_context(open_to_write(directory, create=creates, background=True, config=config))
-        found = _find_topic(store, topic, creates=creates)
-        _check_compression(found, compression)
-        progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))
-        drafts = records_in(stream, reader, form=form, size=size, advance=progress.advance)
-        producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
+        progress = terminal.progress(f"appending to {topic}", total=size, unit="bytes")
 
         def send(draft: Draft) -> SendFuture:
             return producer.send(
@@ -110,24 +109,36 @@ def append(
             )
 
         sending = Sending(send, rate=rate, held=stack.enter_context(held_interrupt()))
-        # Without compression a larger record can never fit.
-        max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
         unit = "row" if form in ARROW_FORMATS else "line"
-        try:
-            _send_all(terminal, drafts, sending, unit=unit, max_value_bytes=max_value_bytes)
-        except BadRecord as error:
-            error.file = None if source.file == "-" else source.file
-            raise
+        with _reported(terminal, sending, unit=unit, file=None if source.file == "-" else source.file):
+            drafts = records_in(stream, reader, form=form, size=size, advance=progress.advance)
+            if creates:
+                check_can_be_written(directory)
+                drafts = _first_read(drafts)
+            store = stack.enter_context(open_to_write(directory, create=creates, background=True, config=config))
+            found = _find_topic(store, topic, creates=creates, partition=partition)
+            _check_compression(found, compression)
+            # Without compression a larger record can never fit.
+            max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
+            stack.enter_context(progress)
+            producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
+            _send_all(drafts, sending, unit=unit, max_value_bytes=max_value_bytes)
     # After the store was closed, and thereby synced.
-    records, seconds = amounts.counted(sending.written, "record"), progress.seconds
-    speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
-    terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
+    seconds = max(sending.seconds, 1e-9)
+    how = f" ({amounts.size(progress.done)} in {amounts.span(seconds)}, {sending.written / seconds:,.0f} a second)"
+    appended = amounts.counted(sending.written, "record")
+    terminal.say(f"appended {appended} to {topic}{how if sending.written else ''}")
 
 
-def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
+def _find_topic(store: Store, topic: str, *, creates: bool, partition: int | None) -> TopicDescription:
     try:
         return store.describe_topic(topic)
     except TopicNotFound as error:
+        if creates and partition:
+            raise UsageError(
+                f"--create creates one partition, 0, and --partition is {partition}; leave out --partition, or create "
+                f"the topic first with: seeklog create DIR {topic} --partitions {partition + 1}"
+            ) from None
         if creates:
             return store.create_topic(topic)
         if "did you mean" in str(error):
@@ -162,12 +173,20 @@ class Sending:
         """Unsettled futures, with the lines or rows of their records."""
         self._rate = rate
         self._clock = SystemClock()
-        self._began = self._clock.monotonic()
+        self._began: float | None = None
+        """When the first record was sent."""
+
+    @property
+    def seconds(self) -> float:
+        """The time since the first record was sent."""
+        return 0.0 if self._began is None else self._clock.monotonic() - self._began
 
     def send(self, number: int, draft: Draft) -> None:
         """Send the record of a line or row; raise the error of this record or of an earlier one."""
+        if self._began is None:
+            self._began = self._clock.monotonic()
         if self._rate is not None:
-            ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
+            ahead = (self.written + len(self._sent)) / self._rate - self.seconds
             if ahead > NAP_S:
                 self._clock.sleep(ahead)
         with self._held:
@@ -196,22 +215,33 @@ class Sending:
         return first
 
 
-def _send_all(
-    terminal: Terminal, drafts: Iterable[Numbered], sending: Sending, *, unit: str, max_value_bytes: int | None
-) -> None:
+def _first_read(drafts: Iterable[Numbered]) -> Iterable[Numbered]:
+    """Read the first record, so that an input that fails before it leaves no empty topic."""
+    rest = iter(drafts)
+    return chain(list(islice(rest, 1)), rest)
+
+
+def _send_all(drafts: Iterable[Numbered], sending: Sending, *, unit: str, max_value_bytes: int | None) -> None:
+    for number, draft in drafts:
+        size = len(draft.value or b"") + len(draft.key or b"")
+        if max_value_bytes is not None and size > max_value_bytes:
+            reason = f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
+            raise BadRecord(number, reason, unit=unit)
+        try:
+            sending.send(number, draft)
+        except (InvalidRecord, TopicNotFound) as error:
+            raise BadRecord(number, str(error), unit=unit) from None
+    sending.finish()
+
+
+@contextlib.contextmanager
+def _reported(terminal: Terminal, sending: Sending, *, unit: str, file: str | None) -> Iterator[None]:
+    """Settle what was sent before an error or Ctrl-C, and say how much of it was appended."""
     try:
-        for number, draft in drafts:
-            size = len(draft.value or b"") + len(draft.key or b"")
-            if max_value_bytes is not None and size > max_value_bytes:
-                reason = f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
-                raise BadRecord(number, reason, unit=unit)
-            try:
-                sending.send(number, draft)
-            except (InvalidRecord, TopicNotFound) as error:
-                raise BadRecord(number, str(error), unit=unit) from None
-        sending.finish()
+        yield
     except BadRecord as error:
         sending.finish()
+        error.file = file
         were = "was" if sending.written == 1 else "were"
         error.add_note(f"{amounts.counted(sending.written, 'record')} before it {were} appended, none after it")
         raise
