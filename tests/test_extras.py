@@ -33,6 +33,9 @@ DOORS = {
     "session": ("from seeklog.spark import session", 'Spark is not installed; run: pip install "seeklog[spark]"'),
     "scan_arrow": ("topic.scan_arrow()", 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'),
     "scan of a log": ("store.log('t', 0).scan_arrow()", 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'),
+    "to_pandas": ("topic.to_pandas()", 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'),
+    "to_polars": ("topic.to_polars()", 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'),
+    "query": ("store.sql('select 1')", 'sql needs duckdb: pip install "seeklog[sql]"'),
     "dataset": ("topic.dataset()", 'Arrow columns need pyarrow: pip install "seeklog[arrow]"'),
     "sql": (
         "from seeklog.store.sql import import_duckdb; import_duckdb()",

@@ -83,9 +83,9 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
         "a slot has 16 bytes, so the lowest four bits of its position are 0",
     ),
     Equivalent(
-        "allocate",
-        'self._key = BytesColumn(rows, min(16 * rows, data_bytes)) if "key" in self._names else None',
-        ('self._key = BytesColumn(rows, min(16 ^ rows, data_bytes)) if "key" in self._names else None',),
+        "__init__",
+        'self._key = BytesColumn(block, allocate, rows, min(16 * rows, data_bytes)) if "key" in columns else None',
+        ('self._key = BytesColumn(block, allocate, rows, min(16 ^ rows, data_bytes)) if "key" in columns else None',),
         "it is a first guess of the number of bytes: the column grows if it is too low",
     ),
     Equivalent(

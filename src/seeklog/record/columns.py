@@ -164,43 +164,26 @@ class BytesColumn:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def add_keys(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
-        """Append the keys of `count` records. `end` is the end of the bytes at `p` that may be read."""
+    def add_records(
+        self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t, is_key: bint
+    ) -> cython.int:
+        """Append the keys or the values of `count` records. The bytes at `p` may be read up to `end`."""
         # In local variables: the compiler must assume that the bytes which it copies overlap with `self`.
         data: p_uchar = self._data.p
         ends: p_uchar = self._ends.p
         used: Py_ssize_t = self.used
         row: Py_ssize_t = self.rows
+        at: Py_ssize_t
+        size: longlong
         number: Py_ssize_t
         for number in range(count):
-            if places[number].key_size < 0:
+            at = places[number].key_at if is_key else places[number].value_at
+            size = places[number].key_size if is_key else places[number].value_size
+            if size < 0:
                 self.add_null(row)
             else:
-                copy_string(data, used, p, places[number].key_at, places[number].key_size, end)
-                used += places[number].key_size
-                if self.null_count:
-                    self.mark_valid(row)
-            row += 1
-            put_i32(ends, row, used)
-        self.used = used
-        self.rows = row
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def add_values(self, p: p_uchar, end: Py_ssize_t, places: cython.pointer(Place), count: Py_ssize_t) -> cython.int:
-        data: p_uchar = self._data.p
-        ends: p_uchar = self._ends.p
-        used: Py_ssize_t = self.used
-        row: Py_ssize_t = self.rows
-        number: Py_ssize_t
-        for number in range(count):
-            if places[number].value_size < 0:
-                self.add_null(row)
-            else:
-                copy_string(data, used, p, places[number].value_at, places[number].value_size, end)
-                used += places[number].value_size
+                copy_string(data, used, p, at, size, end)
+                used += size
                 if self.null_count:
                     self.mark_valid(row)
             row += 1
@@ -462,9 +445,9 @@ class Columns:
         while self._cursor.more:
             filled: Py_ssize_t = self._cursor.fill(GROUP, start, stop)
             if self._key is not None:
-                self._key.add_keys(p, end, places, filled)
+                self._key.add_records(p, end, places, filled, True)
             if self._value is not None:
-                self._value.add_values(p, end, places, filled)
+                self._value.add_records(p, end, places, filled, False)
             if self._offsets is not None:
                 for number in range(filled):
                     put_i64(offsets, row + number, places[number].offset)
