@@ -101,8 +101,8 @@ def test_numbered_records_of_killed_processes_are_there_once(tmp_path: Path) -> 
     chance = random.Random(SEED)
     with seeklog.open(tmp_path) as store, store.producer(linger_ms=0) as producer:
         producer.send("t", b"parent", partition=0).result(PATIENCE_S)
-        for _ in range(KILLS):
-            files = KillingFiles(kill_at=chance.randrange(1, 60), is_before=chance.random() < 0.5)
+        for kill_at in [*(chance.randrange(1, 150) for _ in range(KILLS)), NEVER]:
+            files = KillingFiles(kill_at=kill_at, is_before=chance.random() < 0.5)
             child = Child(take_turns(tmp_path, files, is_numbered=True))
             while child.line().isdigit():
                 producer.send("t", b"parent", partition=0).result(PATIENCE_S)
@@ -112,7 +112,7 @@ def test_numbered_records_of_killed_processes_are_there_once(tmp_path: Path) -> 
         written = resumed.written(T0)
         mine = [value for value in read(store, "t") if value is not None and value.startswith(b"child")]
     assert mine == [b"child %0150d" % number for number in range(written)]
-    assert written > 0
+    assert written >= TURNS
 
 
 @pytest.mark.id("random-kills-in-turn")
