@@ -33,8 +33,9 @@ Answer = TypeVar("Answer")
 
 # How long a call of the consumer's thread waits for records. A call that comes meanwhile waits for its end.
 SLICE_MS: Final = 100
-# A consumer without a group has no heartbeats to send between two polls.
-LARGE_CHUNK: Final = 4096
+# A consumer without a group has no heartbeats to send between two polls, and a change of threads costs as much as some
+# hundred records.
+LARGE_CHUNK: Final = 16384
 
 
 def arrival_of(delivery: Delivery) -> asyncio.Event:
@@ -168,8 +169,6 @@ class AsyncConsumer(Generic[AnyRecord]):
         self._sync = sync
         self._max_records = max_poll_records
         self._chunk_records = max_poll_records if in_group else max(max_poll_records, LARGE_CHUNK)
-        self._reads_ahead = not in_group
-        """A group's consumer commits, and sends heartbeats, between two polls. Another one may poll early."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seeklog-consumer")
         self._polling: asyncio.Future[list[AnyRecord]] | None = None
         """A poll whose records nobody has taken. A cancelled task leaves it to the next one."""
@@ -196,8 +195,6 @@ class AsyncConsumer(Generic[AnyRecord]):
             for record in self._left:
                 yield record
             await self._fill(None, self._chunk_records)
-            if self._reads_ahead:
-                self._begin_poll(0, self._chunk_records)
 
     async def getone(self) -> AnyRecord:
         """Return the next record, as soon as there is one."""
