@@ -1,8 +1,8 @@
 from asyncio import AbstractEventLoop, Event
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from threading import Condition
-from typing import Any, Final, Self, final
+from typing import Any, Final, Generic, Never, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
@@ -16,6 +16,8 @@ from seeklog.record import Bytes, Headers
 from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 from seeklog.topics.topics import Topics
+
+AnyRecord = TypeVar("AnyRecord")
 
 RECORD_OVERHEAD: Final[int]
 FAR_BEHIND_BYTES: Final[int]
@@ -150,3 +152,12 @@ class AsyncIntake:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture: ...
+
+@final
+class RecordStream(Generic[AnyRecord]):
+    records: Iterator[AnyRecord]
+    def __init__(self, refill: Callable[[], Awaitable[AnyRecord]]) -> None: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Awaitable[AnyRecord]: ...
+    def __await__(self) -> Self: ...
+    def __next__(self) -> Never: ...
