@@ -619,31 +619,21 @@ class AsyncIntake:
 @cython.final
 @cython.cclass
 class RecordStream:
-    """An asynchronous iterator for one task. A record that was read already costs no coroutine.
+    """An asynchronous iterator for one task.
 
     `refill` is a coroutine function: it reads more records into `records`, an iterator, and returns the first of them.
     """
 
     records = cython.declare(object, visibility="public")
     _refill: object
-    _next: object
 
     def __init__(self, refill):
         self.records = iter(())
         self._refill = refill
-        self._next = None
 
     def __aiter__(self):
         return self
 
-    def __anext__(self):
-        self._next = next(self.records, None)
-        return self._refill() if self._next is None else self
-
-    def __await__(self):
-        return self
-
-    def __next__(self):
-        record = self._next
-        self._next = None
-        raise StopIteration(record)
+    async def __anext__(self):
+        record = next(self.records, None)
+        return await self._refill() if record is None else record
