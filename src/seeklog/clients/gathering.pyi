@@ -17,7 +17,7 @@ from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 from seeklog.topics.topics import Topics
 
-AnyRecord = TypeVar("AnyRecord")
+_AnyRecord = TypeVar("_AnyRecord")
 
 RECORD_OVERHEAD: Final[int]
 FAR_BEHIND_BYTES: Final[int]
@@ -154,8 +154,8 @@ class AsyncIntake:
     ) -> SendFuture: ...
 
 @final
-class RecordStream(Generic[AnyRecord]):
-    records: Iterator[AnyRecord]
-    def __init__(self, refill: Callable[[], Awaitable[AnyRecord]]) -> None: ...
+class RecordStream(Generic[_AnyRecord]):
+    records: Iterator[_AnyRecord]
+    def __init__(self, refill: Callable[[], Awaitable[_AnyRecord]]) -> None: ...
     def __aiter__(self) -> Self: ...
-    async def __anext__(self) -> AnyRecord: ...
+    async def __anext__(self) -> _AnyRecord: ...
