@@ -146,6 +146,12 @@ def decoded(batch: Any) -> list[Record]:
     ]
 
 
+def test_empty_batch_is_not_finished() -> None:
+    for batches in ([GrowingBatch()], [grown([Record(b"v")]), GrowingBatch()]):
+        with pytest.raises(InvalidRecord, match="at least one record"):
+            finish_batches(batches, NOW, 0, 0, 0, PRODUCER)
+
+
 def test_new_batch_has_only_the_room_of_its_header() -> None:
     assert GrowingBatch().size == HEADER_SIZE
     assert GrowingBatch().count == 0

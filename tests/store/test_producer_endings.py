@@ -166,6 +166,33 @@ def test_future_of_a_forked_child_does_not_wait_for_the_parent(ending: Ending) -
     ending.clock.is_broken = True
 
 
+@pytest.mark.parametrize("idempotence", [False, True])
+def test_send_interrupted_when_it_begins_a_batch_writes_no_empty_batch(tmp_path: Path, idempotence: bool) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("t", partitions=2)
+        with store.producer(linger_ms=NEVER_MS, idempotence=idempotence) as producer:
+            ready = producer._sender._ready
+            notify = ready.notify
+
+            def interrupted() -> None:
+                notify()
+                raise KeyboardInterrupt
+
+            for partition in (0, 1):
+                producer.send("t", b"before", partition=partition)
+                producer.flush()
+                ready.notify = interrupted  # type: ignore[method-assign, assignment]
+                with pytest.raises(KeyboardInterrupt):
+                    producer.send("t", b"interrupted", partition=partition)
+                ready.notify = notify  # type: ignore[method-assign]
+                if partition:
+                    producer.send("t", b"after", partition=partition)
+                producer.flush()
+        assert read(store, "t", 0) == [b"before"]
+        assert read(store, "t", 1) == [b"before", b"after"]
+        assert [batch.record_count for batch in store.log("t", 0).read_batches(0)] == [1]
+
+
 # ---------------------------------------------------------------- a log that fails
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from seeklog.clients.consumer import AnyRecord, ConsumerBase
-from seeklog.clients.gathering import AsyncIntake, Delivery, SendFuture
+from seeklog.clients.gathering import AsyncIntake, Delivery, RecordStream, SendFuture
 from seeklog.clients.producer import Producer
 from seeklog.clients.serializing import serialized
 from seeklog.clock import check_wait_ms
@@ -33,8 +33,9 @@ Answer = TypeVar("Answer")
 
 # How long a call of the consumer's thread waits for records. A call that comes meanwhile waits for its end.
 SLICE_MS: Final = 100
-# A consumer without a group has no heartbeats to send between two polls.
-LARGE_CHUNK: Final = 4096
+# A consumer without a group has no heartbeats to send between two polls, and a change of threads costs as much as some
+# hundred records.
+LARGE_CHUNK: Final = 16384
 
 
 def arrival_of(delivery: Delivery) -> asyncio.Event:
@@ -168,13 +169,11 @@ class AsyncConsumer(Generic[AnyRecord]):
         self._sync = sync
         self._max_records = max_poll_records
         self._chunk_records = max_poll_records if in_group else max(max_poll_records, LARGE_CHUNK)
-        self._reads_ahead = not in_group
-        """A group's consumer commits, and sends heartbeats, between two polls. Another one may poll early."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seeklog-consumer")
         self._polling: asyncio.Future[list[AnyRecord]] | None = None
         """A poll whose records nobody has taken. A cancelled task leaves it to the next one."""
-        self._left: Iterator[AnyRecord] = iter(())
-        """Records that were read and not returned."""
+        self._stream = RecordStream(self._refilled)
+        """Its records were read and not returned."""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -188,23 +187,17 @@ class AsyncConsumer(Generic[AnyRecord]):
     # ------------------------------------------------------------ reading
 
     def __aiter__(self) -> AsyncIterator[AnyRecord]:
-        return self._iterate()
+        return self._stream
 
-    async def _iterate(self) -> AsyncIterator[AnyRecord]:
+    async def _refilled(self) -> AnyRecord:
         while True:
-            # A call between two records may take back what is left.
-            for record in self._left:
-                yield record
             await self._fill(None, self._chunk_records)
-            if self._reads_ahead:
-                self._begin_poll(0, self._chunk_records)
+            for record in self._stream.records:
+                return record
 
     async def getone(self) -> AnyRecord:
         """Return the next record, as soon as there is one."""
-        while True:
-            for record in self._left:
-                return record
-            await self._fill(None, self._max_records)
+        return await anext(self._stream)
 
     async def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[AnyRecord]:
         """Return the next records, waiting up to `timeout_ms` for the first, as `Consumer.poll` does."""
@@ -216,7 +209,7 @@ class AsyncConsumer(Generic[AnyRecord]):
         return records
 
     def _take(self, limit: int) -> list[AnyRecord]:
-        return [record for _, record in zip(range(limit), self._left, strict=False)]
+        return [record for _, record in zip(range(limit), self._stream.records, strict=False)]
 
     async def _fill(self, timeout_ms: float | None, max_records: int) -> None:
         """Read the next records. After a timeout there are none."""
@@ -231,7 +224,7 @@ class AsyncConsumer(Generic[AnyRecord]):
                 self._begin_poll(min(left_ms, SLICE_MS), max_records)
             records = await self._polled()
             if records or is_last:
-                self._left = iter(records)
+                self._stream.records = iter(records)
                 return
 
     def _begin_poll(self, timeout_ms: float, max_records: int) -> None:
@@ -312,8 +305,8 @@ class AsyncConsumer(Generic[AnyRecord]):
         if self._polling is not None:
             with contextlib.suppress(SeeklogError):  # the next poll meets it again
                 records = await self._polled()
-                self._left = iter([*self._left, *records])
-        unread, self._left = list(self._left), iter(())
+                self._stream.records = iter([*self._stream.records, *records])
+        unread, self._stream.records = list(self._stream.records), iter(())
         call = partial(self._at_position, unread, function)
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, call))
 

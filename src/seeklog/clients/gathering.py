@@ -614,3 +614,26 @@ class AsyncIntake:
             if future is None:
                 await progress
         return future
+
+
+@cython.final
+@cython.cclass
+class RecordStream:
+    """An asynchronous iterator for one task.
+
+    `refill` is a coroutine function: it reads more records into `records`, an iterator, and returns the first of them.
+    """
+
+    records = cython.declare(object, visibility="public")
+    _refill: object
+
+    def __init__(self, refill):
+        self.records = iter(())
+        self._refill = refill
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        record = next(self.records, None)
+        return await self._refill() if record is None else record

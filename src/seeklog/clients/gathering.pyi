@@ -1,8 +1,8 @@
 from asyncio import AbstractEventLoop, Event
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from threading import Condition
-from typing import Any, Final, Self, final
+from typing import Any, Final, Generic, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
@@ -16,6 +16,8 @@ from seeklog.record import Bytes, Headers
 from seeklog.record.growing import GrowingBatch
 from seeklog.record.record import Record
 from seeklog.topics.topics import Topics
+
+_AnyRecord = TypeVar("_AnyRecord")
 
 RECORD_OVERHEAD: Final[int]
 FAR_BEHIND_BYTES: Final[int]
@@ -150,3 +152,10 @@ class AsyncIntake:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SendFuture: ...
+
+@final
+class RecordStream(Generic[_AnyRecord]):
+    records: Iterator[_AnyRecord]
+    def __init__(self, refill: Callable[[], Awaitable[_AnyRecord]]) -> None: ...
+    def __aiter__(self) -> Self: ...
+    async def __anext__(self) -> _AnyRecord: ...

@@ -189,7 +189,6 @@ class Sender(Gatherer):
         try:
             while sending := self._take():
                 self._send(sending)
-                self._finish(sending)
                 sending = []  # releases the records before the next wait
         except BaseException as error:
             self._end_with(error, sending)
@@ -275,11 +274,17 @@ class Sender(Gatherer):
         by_lane: dict[Lane, list[Gathering]] = {}
         for batch in batches:
             by_lane.setdefault(batch.lane, []).append(batch)
-        sent = [
-            (batch, parts)
-            for lane, gathered in by_lane.items()
-            for batch, parts in zip(gathered, self._append_all(lane, gathered), strict=True)
-        ]
+        sent: list[tuple[Gathering, list[_Part]]] = []
+        for lane, gathered in by_lane.items():
+            done: list[Gathering] = []
+            for batch, parts in zip(gathered, self._append_all(lane, gathered), strict=True):
+                if any(part.unsynced is not None for part in parts):
+                    sent.append((batch, parts))
+                else:
+                    self._complete(batch, parts)
+                    done.append(batch)
+            # Callers that wait for room go on while the other lanes are appended.
+            self._finish(done)
         unsynced: dict[Unsynced, tuple[Lane, int]] = {}
         for batch, parts in sent:
             for part in parts:
@@ -301,6 +306,7 @@ class Sender(Gatherer):
                 batch,
                 [part._replace(error=failures[part.unsynced]) if part.unsynced in failures else part for part in parts],
             )
+        self._finish([batch for batch, _ in sent])
 
     def _complete(self, batch: Gathering, parts: list[_Part]) -> None:
         """Complete the futures of a batch."""

@@ -95,6 +95,9 @@ class Encoder:
         return batches
 
     def _check_encoded(self, batch: GrowingBatch) -> None:
+        if not batch.count:
+            # Ctrl-C, or a record that did not fit in memory, came after the batch was begun.
+            raise InvalidRecord("a batch needs at least one record")
         if self.needs_keys and batch.has_null_key:
             raise self.missing_key()
         if not self.attributes & LOG_APPEND_TIME:

@@ -23,7 +23,7 @@ from cython.cimports.seeklog.record.primitives import (
 )
 from cython.cimports.seeklog.record.record import UNSET, Record
 
-from seeklog.errors import RecordTooLarge
+from seeklog.errors import InvalidRecord, RecordTooLarge
 from seeklog.record.codec import compress
 from seeklog.record.decode import read_records
 from seeklog.record.encode import encode_headers
@@ -163,6 +163,8 @@ def finish_batches(
     largest: Py_ssize_t = 0
     packed: list = []
     for batch in batches:
+        if batch.count == 0:
+            raise InvalidRecord("a batch needs at least one record")
         if codec:
             with memoryview(batch.buffer) as whole, whole[HEADER_SIZE : batch.size] as records:
                 body: bytes = compress(codec, records)
