@@ -208,7 +208,7 @@ def test_crashed_holder_leaves_no_note(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
     second.append(value(1))
-    second._partition._writer_lock.close()  # as the kernel does for a killed process
+    second._partition.writer_lock.close()  # as the kernel does for a killed process
 
     assert not first.borrow()
 
@@ -219,7 +219,7 @@ def test_torn_append_of_crashed_holder_is_cut_by_next_open(pair: tuple[Log, Log]
     assert second.borrow()
     with path.open("ab") as file:
         file.write(b"torn")
-    second._partition._writer_lock.close()
+    second._partition.writer_lock.close()
 
     assert not first.borrow()
     with open_log(first.path) as log:

@@ -64,7 +64,7 @@ BUGS: Final = (
     Bug(
         1,
         "a rolled segment is never synced",
-        (Edit("_sync", "(*rolled, active)", "(active,)"),),
+        (Edit("sync", "(*rolled, active)", "(active,)"),),
         state_of("roll, flush=batch", "seal"),
     ),
     Bug(
@@ -76,7 +76,7 @@ BUGS: Final = (
     Bug(
         1,
         "the name of a new segment is not synced",
-        (Edit("_sync", "has_new_names or sealed", "False"),),
+        (Edit("sync", "has_new_names or sealed", "False"),),
         state_of("roll, flush=batch", "seal"),
     ),
     Bug(
@@ -100,7 +100,7 @@ BUGS: Final = (
     Bug(
         1,
         "records appended during a sync count as synced",
-        (Edit("_sync", "self.note_synced(end)", "self.note_synced(self.log_end_offset)"),),
+        (Edit("sync", "self.note_synced(end)", "self.note_synced(self.log_end_offset)"),),
         ("append-during-sync",),
     ),
     Bug(
@@ -244,7 +244,7 @@ BUGS: Final = (
         "the recovery point moves before the sync",
         (
             Edit(
-                "_sync",
+                "sync",
                 "for segment in (*rolled, active): ...",
                 "self.recovery_point = end\nfor segment in (*rolled, active): ...",
             ),
@@ -365,13 +365,13 @@ BUGS: Final = (
     Bug(
         10,
         "the lock is not released at close",
-        (Edit("_release", "self._writer_lock.close()"),),
+        (Edit("release", "self.writer_lock.close()"),),
         ("lock-free-after-close",),
     ),
     Bug(
         10,
         "a borrowed log is returned before it is synced",
-        (Edit("give_back", "self._sync(checkpoints=False)"),),
+        (Edit("give_back", "log.sync(checkpoints=False)"),),
         ("given-back-durable", *store_state_of("commits")),
         quick=True,
     ),
@@ -397,7 +397,7 @@ BUGS: Final = (
     Bug(
         10,
         "the next writer takes unsynced records of the last one for synced",
-        (Edit("_read_appended", "note.recovery_point", "self.log_end_offset"),),
+        (Edit("_read_appended", "note.recovery_point", "log.log_end_offset"),),
         ("passed-on-with-its-recovery-point", *store_state_of("two stores send in turn, flush=interval")),
         quick=True,
     ),
@@ -407,8 +407,8 @@ BUGS: Final = (
         (
             Edit(
                 "give_back",
-                "syncs or self._syncs_each or unsealed.rolled or unsealed.has_new_names",
-                "syncs or self._syncs_each",
+                "syncs or log.syncs_each or unsealed.rolled or unsealed.has_new_names",
+                "syncs or log.syncs_each",
             ),
         ),
         ("passed-on-without-unsealed-segments",),
@@ -416,7 +416,7 @@ BUGS: Final = (
     Bug(
         10,
         "records of a returned log are not synced by their interval",
-        (Edit("do_background_work", "self.sync_returned()"),),
+        (Edit("do_background_work", "self.turns.sync_returned()"),),
         ("passed-on-sync-comes-back",),
     ),
     Bug(
@@ -428,7 +428,7 @@ BUGS: Final = (
     Bug(
         10,
         "a writer that opens a changed log again looks like one after a kill",
-        (Edit("borrow", "self._writer_lock.put_back()"),),
+        (Edit("borrow", "log.writer_lock.put_back()"),),
         ("changed-log-is-reopened-once",),
     ),
     Bug(
@@ -458,7 +458,7 @@ BUGS: Final = (
     Bug(
         10,
         "a commit does not wait for the sync of a returned partition",
-        (Edit("_flush_shared", "writer.sync_returned()"),),
+        (Edit("_flush_shared", "entry.writer.sync_returned()"),),
         ("flush-of-shared-partition",),
     ),
     # ---------------------------------------------------------------- 11: model

@@ -38,6 +38,7 @@ FLAGS: dict[str, Callable[[Store, Any], object]] = {
     "ConsumerBase.close.commit": lambda store, flag: store.consumer(["t"]).close(commit=flag),
     "Log.__init__.background": lambda store, flag: Log(store.path / "t-0", background=flag),
     "Log.append_encoded.wait": lambda store, flag: with_log(store, lambda log: log.append_encoded([], wait=flag)),
+    "Log.append_batches.wait": lambda store, flag: with_log(store, lambda log: log.append_batches(b"", wait=flag)),
     "Log.append_many.wait": lambda store, flag: with_log(store, lambda log: log.append_many([], wait=flag)),
     "LogReader.read_batches.uncommitted": lambda store, flag: store.log("t", 0).read_batches(0, uncommitted=flag),
     "LogReader.read_ranges.uncommitted": lambda store, flag: store.log("t", 0).read_ranges(0, uncommitted=flag),

@@ -18,7 +18,7 @@ from functools import partial
 
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, DiskFull, LogLocked, OffsetOutOfRange, SeeklogError, UsageError
+from seeklog.errors import DiskFull, LogLocked, OffsetOutOfRange, SeeklogError, UsageError
 from seeklog.files import Files, is_full, sync_ancestors
 from seeklog.log import transaction
 from seeklog.log.active import ActiveSegment
@@ -41,6 +41,7 @@ from seeklog.log.recovery import mend, survey
 from seeklog.log.segment import Segment, Shared
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
+from seeklog.log.turns import Turns
 from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
 from seeklog.record import Bytes, Headers, batch_header, encode
@@ -60,9 +61,7 @@ class Partition:
         "_background",
         "_checked_at_ms",
         "_now_ms",
-        "_syncs_each",
         "_syncs_later",
-        "_writer_lock",
         "clock",
         "commit",
         "config",
@@ -88,8 +87,11 @@ class Partition:
         "remover",
         "shared",
         "sync_lock",
+        "syncs_each",
+        "turns",
         "unsealed",
         "view",
+        "writer_lock",
     )
 
     def __init__(
@@ -112,7 +114,7 @@ class Partition:
         self.gate = Gate(directory, metrics.log)
         self.encoder = Encoder(directory, config, clock, topic=host.source.topic if host is not None else None)
         self._now_ms = clock.now_ms
-        self._syncs_each = config.flush == "batch"
+        self.syncs_each = config.flush == "batch"
         self._syncs_later = config.flush == "interval"
         self.follows_write = config.flush != "batch" and config.high_watermark == "auto"
         # A store creates the directories of its partitions itself: a missing one was deleted or lost.
@@ -120,12 +122,13 @@ class Partition:
         # A store keeps brokers out of the root itself, for all of its partitions.
         # A displaced log accepts no more appends, even if the caller can do without the change that it wanted to make.
         fail = partial(self.gate.fail, "writing")
-        self._writer_lock = WriterLock(files, directory, is_lone=host is None, on_displaced=fail)
-        self.files = files = self._writer_lock.files
+        self.writer_lock = WriterLock(files, directory, is_lone=host is None, on_displaced=fail)
+        self.files = files = self.writer_lock.files
         self._checked_at_ms = -1
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
+        self.turns = Turns(self)
         self.owner_of = host.owner_of if host is not None else lambda setting: "the log"
         self.publisher = Publisher(files, directory, follows_write=self.follows_write)
         self.keys = KeyLookup(config, writer=self)
@@ -134,14 +137,14 @@ class Partition:
         try:
             listing = self._open(host, inherited())
         except BaseException:
-            self._writer_lock.close()
+            self.writer_lock.close()
             raise
         try:
             # Before any other append.
             transaction.finish_interrupted(self, listing)
         except BaseException:
             self.gate.close()
-            self._release()
+            self.release()
             raise
         if maintenance is not None and (config.flush != "batch" or self.makes_key_indexes):
             self._background = maintenance.watch(self, config)
@@ -203,7 +206,7 @@ class Partition:
         else:
             promises.contiguous_from = end if surveyed.scanned else first
         if config.high_watermark == "manual":
-            self.high_watermark = min(end, self._last_watermark(checkpoint, first))
+            self.high_watermark = min(end, self.last_watermark(checkpoint, first))
         promises.begin_epochs(mended.epochs, log_start_offset=self.log_start_offset, log_end_offset=end)
         self.leader_epoch = promises.epochs.latest
         self.producers = KnownProducers(shared, self.clock, listing)
@@ -216,7 +219,7 @@ class Partition:
             files.sync_directory(directory)
         # If the log was not closed, a truncation may have crashed after its cut, and readers may know the log from
         # before it. A writer that left a note had finished all its changes.
-        was_killed = own is not None and own.active is None and not _is_of(self._writer_lock.left, mended.active)
+        was_killed = own is not None and own.active is None and not _is_of(self.writer_lock.left, mended.active)
         promises.generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
@@ -232,121 +235,16 @@ class Partition:
             metrics.log.cut_bytes += mended.report.cut_bytes
         return listing
 
-    def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
+    def last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
         """Return the last manual high watermark: the published one may be newer than the checkpoint's."""
         published = read_watermark(self.files, self.directory, warn=logger.warning)
         known = checkpoint.high_watermark if checkpoint is not None else first
         return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
 
-    # ------------------------------------------------------------ borrowing
-
     @property
     def is_returned(self) -> bool:
         """Whether another process may be writing the log, until it is borrowed again."""
-        return self._writer_lock.is_given_back
-
-    def give_back(self, *, syncs: bool = True) -> None:
-        """Let other processes write the log, until `borrow`. With `syncs`, everything is durable first.
-
-        Without, the records that this log syncs later are left to the next holder. If that does not come, this log
-        borrows itself back for the sync.
-        """
-        with self.sync_lock:
-            if self._writer_lock.is_given_back:
-                return
-            with self.lock:
-                if self.gate.refusal is not None:
-                    self.gate.check()
-                # No append may come between the sync and the note.
-                self.gate.close("was returned and may be written by another process; borrow it first")
-            unsealed = self.unsealed
-            # A note names no other segment, so the others must be sealed.
-            if syncs or self._syncs_each or unsealed.rolled or unsealed.has_new_names:
-                self._sync(checkpoints=False)
-            # Without room for a seal, the next writer could not know that it is missing.
-            if not unsealed.rolled and self._release_with_note():
-                return
-            self.gate.refusal = None
-        self.close()
-
-    def _release_with_note(self) -> bool:
-        """Release the lock with a note for the next writer; False if the note cannot be written."""
-        active = self.unsealed.active
-        try:
-            self._writer_lock.give_back(Note(active.base_offset, active.size, self.recovery_point, active.state.crc))
-        except OSError as error:
-            # The records are written already, so the caller's change has succeeded. Only the next open takes longer.
-            logger.warning("%s: closed, because its lock file cannot be written: %s", self.directory, error)
-            return False
-        return True
-
-    def borrow(self) -> bool:
-        """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.
-
-        Returns False and closes the log if another writer did more than append, or crashed: then open it again.
-        """
-        with self.sync_lock, self.lock:
-            if not self._writer_lock.is_given_back:
-                return self.gate.refusal is None
-            is_current = is_intact = False
-            try:
-                note = self._writer_lock.retake()
-                is_current = note == "own" or (isinstance(note, Note) and self._read_appended(note))
-                is_intact = note is not None
-            except CorruptionError as error:
-                logger.warning("%s: does not match the note of the last writer: %s", self.directory, error)
-            except OSError:
-                pass  # opening the log again reports it
-            self._writer_lock.is_given_back = False
-            if is_current:
-                self.gate.refusal = None
-            else:
-                if self.recovery_point < self.log_end_offset:
-                    # No other process may open the log before the next interval is over.
-                    with contextlib.suppress(OSError):
-                        self.unsealed.active.sync()
-                self.gate.close()
-                if is_intact:
-                    # The next open must not take the log for one that a killed process left.
-                    self._writer_lock.put_back()
-                self._release()
-            return is_current
-
-    def _read_appended(self, note: Note) -> bool:
-        """Read the batches that another writer appended to the last segment; False if it did more than append."""
-        active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
-        if saved is None or saved.structure != own.structure or note.base_offset != active.base_offset:
-            return False
-        self.metrics.follow(None)
-        if active.follow(note.size, crc=note.crc):
-            self.producers.note_in(active, start=self.log_end_offset, end=active.next_offset)
-        if not active.follow_indexes():
-            return False
-        self.metrics.follow(active.state)
-        self.promises.saved = saved
-        self.log_end_offset = active.next_offset
-        self.recovery_point = note.recovery_point
-        if self.follows_write:
-            self.high_watermark = self.log_end_offset
-        elif self.config.high_watermark == "manual":
-            self.high_watermark = self._last_watermark(saved, self.log_start_offset)
-        else:
-            self.high_watermark = self.recovery_point
-        if self.recovery_point < self.log_end_offset:
-            self._notify()
-        return True
-
-    def sync_returned(self) -> None:
-        """Sync what was appended, even if the log is returned. Raises `LogLocked` while another process has it.
-
-        Holds `sync_lock` from the look to the end: no other thread may append to the log that is borrowed here.
-        """
-        with self.sync_lock:
-            if not self.is_returned:
-                self.flush()
-            elif self.recovery_point < self.log_end_offset and self.borrow():
-                self._sync()
-                self.give_back()
+        return self.writer_lock.is_given_back
 
     def close(self) -> None:
         """Sync everything, write the clean marker, and release the log. Closing a closed log does nothing."""
@@ -355,12 +253,12 @@ class Partition:
         with self.remover.closing(), self.sync_lock:
             if self.is_returned:
                 try:
-                    self.borrow()
+                    self.turns.borrow()
                 except LogLocked:
                     # Another process writes the log, and syncs our records with its own.
-                    self._writer_lock.is_given_back = False
+                    self.writer_lock.is_given_back = False
                     self.gate.close()
-                    self._release()
+                    self.release()
             if self.gate.is_closed:
                 return
             with self.lock:
@@ -369,15 +267,15 @@ class Partition:
                 self.gate.close()
             try:
                 if not has_failed:
-                    self._sync()
+                    self.sync()
                     self._close_clean()
-                    if self._writer_lock.is_shared and not self.unsealed.rolled:
+                    if self.writer_lock.is_shared and not self.unsealed.rolled:
                         # Other processes may have the log open: with a note they need not open it again.
-                        self._release_with_note()
+                        self.turns.release_with_note()
             finally:
-                self._writer_lock.is_given_back = False
+                self.writer_lock.is_given_back = False
                 self.gate.close()
-                self._release()
+                self.release()
                 self.gate.wake()
 
     def _close_clean(self) -> None:
@@ -387,7 +285,7 @@ class Partition:
             return  # nothing changed since the clean marker on disk was written
         try:
             # Other processes that have the log open could not follow a last entry of the time index.
-            unsealed.active.sync_indexes(finishes=not self._writer_lock.is_shared)
+            unsealed.active.sync_indexes(finishes=not self.writer_lock.is_shared)
             if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)
                 promises.write(replace(self.checkpoint(), active=unsealed.active.state.save()))
@@ -397,18 +295,18 @@ class Partition:
             # The records are synced; without the marker the next open scans the last segment.
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         self.metrics.follow(None)
         self.keys.clear()
         self.unsealed.close_files()
         self.publisher.close()
-        self._writer_lock.close()
+        self.writer_lock.close()
 
     def abandon(self) -> None:
         """Drop the log in a forked child. The parent continues to write."""
         if self.gate.is_closed and not self.is_returned:
             return
-        self._writer_lock.is_given_back = False
+        self.writer_lock.is_given_back = False
         self.gate.close("belongs to the process that this one was forked from; open it again here")
         self.lock = threading.Lock()
         self.sync_lock = threading.RLock()
@@ -421,7 +319,7 @@ class Partition:
 
     @property
     def open_file_count(self) -> int:
-        return self._writer_lock.open_file_count + self.publisher.is_open + self.unsealed.open_file_count
+        return self.writer_lock.open_file_count + self.publisher.is_open + self.unsealed.open_file_count
 
     @property
     def is_over(self) -> bool:
@@ -483,8 +381,8 @@ class Partition:
             if self.follows_write:
                 self.high_watermark = end
             if self._syncs_later or gate.waiting:
-                self._notify()
-        if self._syncs_each:
+                self.notify()
+        if self.syncs_each:
             self.commit.wait_for(end)
         return offset
 
@@ -521,7 +419,7 @@ class Partition:
                 self._write(batch, offsets.stop)
             else:
                 offsets = self._write_once(batch, offsets)
-        if wait and self._syncs_each:
+        if wait and self.syncs_each:
             self.commit.wait_for(offsets.stop)
         return offsets
 
@@ -561,7 +459,7 @@ class Partition:
                 self._write(raw, offsets.stop, max_bytes=max_bytes)
             else:
                 offsets = self._write_once(raw, offsets, max_bytes=max_bytes)
-        if wait and self._syncs_each:
+        if wait and self.syncs_each:
             self.commit.wait_for(offsets.stop)
         return offsets
 
@@ -574,7 +472,7 @@ class Partition:
         span = self.encoder.check_batches(raw)
         # Each batch was checked against max_message_bytes. Together they must fit in a segment.
         appended = self._append_raw(raw, span, max_bytes=self.config.segment_bytes, once=True)
-        if wait and self._syncs_each:
+        if wait and self.syncs_each:
             self.commit.wait_for(appended.stop)
         return appended
 
@@ -635,7 +533,7 @@ class Partition:
         if self.follows_write:
             self.high_watermark = end
         if self._syncs_later or self.gate.waiting:
-            self._notify()
+            self.notify()
 
     def _segment_for(self, batches: bytes, end: int, *, max_bytes: int | None = None) -> ActiveSegment:
         """Return the segment for batches that end at `end`, a new one if Kafka's rules require it. Holds the lock."""
@@ -650,7 +548,7 @@ class Partition:
         active = self.unsealed.active
         return self.roll() if active.state.must_roll_before(batches) else active
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
         if self.gate.waiting:
             self.gate.wake()
         if self._syncs_later and self._background is not None:
@@ -730,15 +628,15 @@ class Partition:
         """
         with self.sync_lock:
             self.gate.check()
-            return self._sync()
+            return self.sync()
 
     def do_background_work(self) -> None:
         with contextlib.suppress(LogLocked):  # the process that has it syncs these records
-            self.sync_returned()
+            self.turns.sync_returned()
         if self.makes_key_indexes:
             self.make_key_indexes()
 
-    def _sync(self, *, checkpoints: bool = True) -> int:
+    def sync(self, *, checkpoints: bool = True) -> int:
         """Sync all appended records, seal rolled segments, and advance the recovery point; return it.
 
         The recovery point is written to disk about once a second, or with a seal. `checkpoints=False` leaves it out.
@@ -778,7 +676,7 @@ class Partition:
     def note_synced(self, end: int) -> None:
         """Advance the recovery point, and the high watermark if it follows the sync. Holds the lock."""
         self.recovery_point = end
-        if self._syncs_each and self.config.high_watermark == "auto":
+        if self.syncs_each and self.config.high_watermark == "auto":
             self.high_watermark = end
             self.publisher.try_publish(end)
             if self.gate.waiting:

@@ -187,14 +187,14 @@ class Log(LogReader):
 
     def give_back(self) -> None:
         """Make everything durable and let other processes write the log. Call `borrow` before the next change."""
-        self._partition.give_back()
+        self._partition.turns.give_back()
 
     def pass_on(self) -> None:
         """Do as `give_back` does, but leave the sync that `LogConfig.flush` demands later to the next holder.
 
         If no process has it by then, this log is borrowed for the sync.
         """
-        self._partition.give_back(syncs=False)
+        self._partition.turns.give_back(syncs=False)
 
     def sync_returned(self) -> None:
         """Make every record durable that was appended before the log was returned.
@@ -202,7 +202,7 @@ class Log(LogReader):
         Raises `LogLocked` while another process has the log.
         """
         with translated(f"{self._partition.directory} cannot be synced"):
-            self._partition.sync_returned()
+            self._partition.turns.sync_returned()
 
     def borrow(self) -> bool:
         """Continue to write a returned log, after other writers' records. Raises `LogLocked` while another has it.
@@ -210,7 +210,7 @@ class Log(LogReader):
         Returns False and closes the log if another process did more than append: then open it again.
         """
         with translated(f"{self._partition.directory} cannot be written"):
-            return self._partition.borrow()
+            return self._partition.turns.borrow()
 
     def metrics(self) -> dict[str, Any]:
         """Return what this log has counted since it was opened. Reads memory alone, and takes no lock.

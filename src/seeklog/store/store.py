@@ -41,14 +41,20 @@ from seeklog.errors import (
 from seeklog.files import HeldFiles, ReadOnlyFiles, local_path, translated
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance, take_snapshot
+from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance
 from seeklog.metrics import ConsumerSection, Family, ProducerSection
 from seeklog.names import TopicPartition
 from seeklog.record.key_hash import partition_of
 from seeklog.store.access import archive_source
 from seeklog.store.topic import Topic
 from seeklog.store.upkeep import Upkeep
-from seeklog.topics.description import Archived, PartitionDescription, TopicDescription, empty_partition
+from seeklog.topics.description import (
+    Archived,
+    PartitionDescription,
+    TopicDescription,
+    describe_partition,
+    empty_partition,
+)
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import ProducerIds
 from seeklog.topics.topics import Topics
@@ -218,7 +224,7 @@ class Store:
         )
 
     def _describe_partition(self, topic: str, partition: int) -> PartitionDescription:
-        return self._table.ask(TopicPartition(topic, partition), partial(_describe, partition=partition))
+        return self._table.ask(TopicPartition(topic, partition), partial(describe_partition, partition=partition))
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
         """Change settings of a topic. The value None resets a setting to the store's.
@@ -790,15 +796,3 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _describe(log: LogReader, *, partition: int) -> PartitionDescription:
-    seen = take_snapshot(log)
-    return PartitionDescription(
-        partition=partition,
-        log_start_offset=seen.log_start_offset,
-        high_watermark=seen.high_watermark,
-        log_end_offset=seen.log_end_offset,
-        size_bytes=seen.size_bytes,
-        segment_count=len(seen.view.segments),
-    )

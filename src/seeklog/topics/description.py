@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seeklog.config import LogConfig
+from seeklog.log import LogReader, take_snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,19 @@ def empty_partition(partition: int) -> PartitionDescription:
     """Return the description of a new partition."""
     return PartitionDescription(
         partition=partition, log_start_offset=0, high_watermark=0, log_end_offset=0, size_bytes=0, segment_count=1
+    )
+
+
+def describe_partition(log: LogReader, *, partition: int) -> PartitionDescription:
+    """Return the description of a partition, from one look at its log."""
+    seen = take_snapshot(log)
+    return PartitionDescription(
+        partition=partition,
+        log_start_offset=seen.log_start_offset,
+        high_watermark=seen.high_watermark,
+        log_end_offset=seen.log_end_offset,
+        size_bytes=seen.size_bytes,
+        segment_count=len(seen.view.segments),
     )
 
 

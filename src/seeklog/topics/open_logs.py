@@ -29,7 +29,6 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import (
     LogClosed,
     LogLocked,
-    NotALog,
     SeeklogError,
     TopicNotFound,
     UsageError,
@@ -41,11 +40,8 @@ from seeklog.files import (
     is_awaited,
     retry_while_locked,
     take_in_turn,
-    translate,
-    translated,
 )
 from seeklog.log import (
-    Host,
     Log,
     LogMetrics,
     LogReader,
@@ -55,12 +51,12 @@ from seeklog.log import (
     is_same_topic,
     take_snapshot,
 )
-from seeklog.log.side import Checkpoint, RootLine, RootOffsets, RootWatch
+from seeklog.log.side import RootLine
 from seeklog.metrics import FilesSection
 from seeklog.names import TopicPartition
 from seeklog.record.growing import GrowingBatch
-from seeklog.topics.catalog import are_different
-from seeklog.topics.layout import is_opened, is_prepared, partition_path
+from seeklog.topics.layout import partition_path
+from seeklog.topics.log_opener import LogOpener
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -133,7 +129,7 @@ class _Entry:
         return reader if reader is not None and not reader.is_closed else None
 
 
-class OpenLogs:
+class OpenLogs(LogOpener):
     """Opens and closes the logs of a store."""
 
     def __init__(
@@ -147,17 +143,15 @@ class OpenLogs:
         maintenance: Maintenance | None,
     ) -> None:
         """`check_root` raises `OSError` if the root's path leads to another directory. None: the store is read-only."""
-        self._topics = topics
-        self._root = topics.root
-        self._files = files
-        self._clock = clock
-        self._check_root = check_root
-        self._read_only = check_root is None
+        super().__init__(
+            topics,
+            files=files,
+            clock=clock,
+            check_root=check_root,
+            max_segments=max(1, max_open_files // 2 // FILES_PER_SEGMENT),
+        )
         self._maintenance = maintenance
         self._max_writers = max(1, max_open_files // 2 // FILES_PER_WRITER)
-        self._max_segments = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
-        self._open_segments = OpenSegments(self._max_segments)
-        self._root_watch = RootWatch(files, topics.root, clock=clock)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
         self._entries_by_topic: dict[str, list[_Entry]] = {}
@@ -213,7 +207,7 @@ class OpenLogs:
         A locked partition is left to its writer. One that cannot be recovered can still be read up to the damage.
         """
         try:
-            self._open_to_write(partition).close()
+            self._open_to_write(partition, metrics=self._metrics_of(partition)).close()
         except LogLocked:
             return
         except SeeklogError as error:
@@ -236,20 +230,6 @@ class OpenLogs:
     def topic_id(self, partition: TopicPartition) -> str:
         """Return the topic id of a partition's open log. The caller must be using the log."""
         return self._entries[partition].topic_id
-
-    def inherited(self, partition: TopicPartition) -> Checkpoint | None:
-        """Return the values for a partition in the checkpoints that a broker left in the root.
-
-        A partition that no writer has opened has none, except in a broker's directory. There the files are read again:
-        what was read a moment ago may belong to a deleted topic with the same name.
-        """
-        if self.was_opened(partition):
-            return self._root_watch.offsets().of(partition)
-        return RootOffsets.read(self._files, self._root).of(partition) if self._topics.has_broker_format() else None
-
-    def was_opened(self, partition: TopicPartition) -> bool:
-        """Return whether a writer has opened a partition, even if the catalog still lists it as unopened."""
-        return not self._topics.is_unopened(partition) or is_opened(self._files, self._root, partition)
 
     def ask(self, partition: TopicPartition, question: Callable[[LogReader], Answer]) -> Answer:
         """Call `question` with a log. Repeat it with a new log if this one is closed meanwhile, as on a reopen."""
@@ -570,7 +550,7 @@ class OpenLogs:
                 raise
         with self._lock:
             self._check_open()
-        log = self._open_as_configured(entry.partition)
+        log = self._open_as_configured(entry.partition, metrics=self._metrics_of(entry.partition))
         entry.borrowed, entry.topic_id = log, self._topics.check(entry.partition).topic_id
         with self._lock:
             self._writers[entry.partition] = entry
@@ -631,24 +611,6 @@ class OpenLogs:
             with self._lock:
                 self._check_open()
 
-    def _open_as_configured(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
-        """Open a log with the catalog's configuration at the time of the lock.
-
-        Another process may have altered the topic and then appended. Retention or compaction under the older
-        configuration could delete those records.
-        """
-        while True:
-            log = self._open_to_write(partition, maintenance=maintenance)
-            try:
-                # Any thread may have refreshed the topics since, so the version proves nothing.
-                self._topics.refresh()
-                if self._topics.config_of(self._topics.check(partition)) == log.config:
-                    return log
-            except BaseException:
-                log.close()
-                raise
-            log.close()
-
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
         with self._lock:
@@ -663,7 +625,9 @@ class OpenLogs:
         with self._lock:
             self._check_open()
         self._close_borrowed(entry)
-        log = self._open_as_configured(entry.partition, maintenance=self._maintenance)
+        log = self._open_as_configured(
+            entry.partition, metrics=self._metrics_of(entry.partition), maintenance=self._maintenance
+        )
         entry.writer = log
         reader = entry.reader
         if reader is not None and not entry.is_shared:
@@ -680,104 +644,11 @@ class OpenLogs:
         if self._is_closed:
             raise LogClosed(f"the store at {self._root} is closed; open it again")
 
-    def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
-        if self._check_root is None:
-            raise UsageError(f"the store at {self._root} is open read-only; open it without read_only to write")
-        with translated(f"{partition} cannot be opened to write"):
-            self._check_root()
-        self._path_of(partition)  # refuses a link
-        unopened_id = self._prepare(partition, durable=True)
-        with self._naming_deleted(partition):
-            log = Log(
-                self._path_of(partition),
-                config=self._topics.config_of(self._topics.check(partition)),
-                clock=self._clock,
-                files=self._files,
-                background=maintenance is not None,
-                host=self._host_of(partition, maintenance=maintenance, metrics=self._metrics_of(partition)),
-            )
-        if unopened_id is not None:
-            self._topics.note_opened(partition, topic_id=unopened_id)
-        return log
-
     def _metrics_of(self, partition: TopicPartition) -> LogMetrics:
         entry = self._entries[partition]
         if entry.metrics is None:
             entry.metrics = LogMetrics()
         return entry.metrics
-
-    def _prepare(self, partition: TopicPartition, *, durable: bool) -> str | None:
-        """Create what is missing of a partition that no writer has opened. Return its topic's id, or None if one has.
-
-        Without the catalog's lock nothing is created: the topic may have been deleted since the catalog was read.
-        """
-        if not self._topics.is_unopened(partition):
-            return None
-        topic_id = self._topics.check(partition).topic_id
-        with translated(f"{self._root}/{partition} cannot be created", when_full="nothing was changed"):
-            if is_prepared(self._files, self._root, partition, topic_id=topic_id, durable=durable):
-                return topic_id
-            return self._topics.prepare(partition, durable=durable)
-
-    def _open_to_read(self, partition: TopicPartition) -> LogReader:
-        if not self._read_only:
-            self._path_of(partition)  # refuses a link
-            self._prepare(partition, durable=False)
-        topic = self._topics.check(partition)
-        try:
-            with self._naming_deleted(partition):
-                return LogReader(
-                    self._path_of(partition),
-                    config=self._topics.config_of(topic),
-                    clock=self._clock,
-                    files=self._files,
-                    host=self._host_of(partition),
-                )
-        except NotALog:
-            # A broker may have deleted the topic and created another one since the look at the catalog.
-            if not are_different(self._topics.check(partition).topic_id, topic.topic_id):
-                raise
-        return self._open_to_read(partition)
-
-    def _path_of(self, partition: TopicPartition) -> str:
-        path = partition_path(self._root, partition)
-        try:
-            if self._files.kind(path) == "link":
-                raise NotALog(f"{path} is a symbolic link, and a store follows none. Replace it; nothing was changed")
-        except FileNotFoundError:
-            pass  # opening it reports that
-        except OSError as error:
-            raise translate(error, f"{path} cannot be opened") from error
-        return path
-
-    def _host_of(
-        self, partition: TopicPartition, *, maintenance: Maintenance | None = None, metrics: LogMetrics | None = None
-    ) -> Host:
-        return Host(
-            source=partition,
-            open_segments=self._open_segments,
-            inherited=partial(self.inherited, partition),
-            has_topic=partial(self._has_topic, partition.topic),
-            owner_of=partial(self._topics.owner_of, partition.topic),
-            cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
-            is_unopened=partial(self._topics.is_unopened, partition),
-            maintenance=maintenance,
-            metrics=metrics,
-        )
-
-    @contextlib.contextmanager
-    def _naming_deleted(self, partition: TopicPartition) -> Iterator[None]:
-        try:
-            yield
-        except NotALog as error:
-            if not self._has_topic(partition.topic):
-                raise TopicNotFound(f"topic {partition.topic!r} was deleted") from error
-            raise
-
-    def _has_topic(self, name: str) -> bool:
-        """Read the catalog again, and return whether a topic exists."""
-        self._topics.refresh(at_once=True)
-        return self._topics.has(name)
 
     # ------------------------------------------------------------ closing logs
 

@@ -27,7 +27,7 @@ from record.batches import (
 from record.hostile import VARINTS, edge_values, hostile_batches, overclaiming_batches
 from record.twins import KERNEL, LIMIT, READERS, load_twin, outcome_of
 from seeklog.errors import SeeklogError
-from seeklog.record.arrow import ALL_COLUMNS, record_batch, schema
+from seeklog.record.arrow import ALL_COLUMNS, import_pyarrow, record_batch, schema
 from seeklog.record.batch import DECOMPRESSED_LIMIT, decode_records, encode_batch
 from seeklog.record.codec import CODEC_NAMES, compress, decompress
 from seeklog.record.control import decode_end_marker
@@ -175,7 +175,14 @@ def _schema() -> Any:
 
 def read_as_arrow(raw: bytes) -> None:
     """Decode into Arrow's columns, which must be what Arrow allows, and hold what the records of the batches are."""
-    columns = KERNEL.Columns(ALL_COLUMNS, rows=64, data_bytes=4096, limit=LIMIT, timestamp_scale=1000)
+    columns = KERNEL.Columns(
+        ALL_COLUMNS,
+        rows=64,
+        data_bytes=4096,
+        limit=LIMIT,
+        timestamp_scale=1000,
+        allocate=import_pyarrow().allocate_buffer,
+    )
     columns.add(raw, 0, 0, 0, False, 0, INT64_MAX)
     rows = columns.rows
     table = record_batch(columns.finish(), rows, _schema())

@@ -20,6 +20,8 @@ from seeklog.store import open_store
 PARTS = 4
 # A batch begins with its base offset and the number of bytes that follow: docs/format/batch.md.
 _START = struct.Struct(">qi")
+_MAGIC = 16
+_HEADER_SIZE = 61
 
 
 class HalfWrites(OsFiles):
@@ -28,17 +30,21 @@ class HalfWrites(OsFiles):
     is_armed = False
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
-        if not self.is_armed or not _is_batch(data):
+        size = _first_batch_size(data) if self.is_armed else 0
+        if not size:
             super().write(handle, data, position)
             return
-        half = len(data) // 2
-        super().write(handle, bytes(data)[:half], position)
-        _report(written=half, size=len(data))
+        super().write(handle, bytes(data)[: size // 2], position)
+        _report(written=size // 2, size=size)
         threading.Event().wait()
 
 
-def _is_batch(data: Buffer) -> bool:
-    return len(data) > _START.size and _START.unpack_from(data)[1] == len(data) - _START.size
+def _first_batch_size(data: Buffer) -> int:
+    """Return the size of the batch that the data begin with, or 0 for other data."""
+    if len(data) < _HEADER_SIZE or data[_MAGIC] != 2:
+        return 0
+    size = _START.size + int(_START.unpack_from(data)[1])
+    return size if _HEADER_SIZE <= size <= len(data) else 0
 
 
 def _report(**counts: int) -> None:

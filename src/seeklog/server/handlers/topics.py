@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 
 from seeklog import names
-from seeklog.errors import OffsetOutOfRange, SeeklogError
+from seeklog.errors import OffsetOutOfRange, SeeklogError, counted
 from seeklog.names import TopicPartition
 from seeklog.server.broker import NO_TOPIC_ID, Broker, id_of_text
 from seeklog.server.errors import code_of
@@ -105,7 +105,7 @@ async def create_partitions(broker: Broker, request: Request) -> messages.Create
             error, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}"
         elif asked.count <= topic.partition_count:
             error = ErrorCode.INVALID_PARTITIONS
-            text = f"topic {asked.name!r} has {topic.partition_count} partitions, not fewer than {asked.count}"
+            text = f"topic {asked.name!r} has {counted(topic.partition_count, 'partition')}; ask for more"
         elif not message.validate_only:
             try:
                 await broker.in_thread(partial(broker.store.add_partitions, asked.name, partitions=asked.count))
