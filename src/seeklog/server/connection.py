@@ -49,8 +49,6 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write.set()
         self._is_ending = False
         self.peer = ""
-        self.client_id: str | None = None
-        self.requests = 0
 
     # ------------------------------------------------------------ asyncio's calls
 
@@ -90,7 +88,6 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the complete frames, until one has to wait."""
         try:
             while self._running is None and not self._is_ending and (frame := self._next_frame()) is not None:
-                self.requests += 1
                 answer = self._handle(self, frame)
                 if isinstance(answer, Awaitable):
                     self._pause(answer)

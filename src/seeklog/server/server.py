@@ -127,7 +127,6 @@ class Server:
                 version=version,
                 correlation_id=header.correlation_id,
             )
-        connection.client_id = header.client_id
         request = Request(message, version, header.client_id, connection.peer, listener)
         answer = HANDLERS[api.key](self.broker, request)
         if isinstance(answer, Awaitable):

@@ -91,7 +91,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A group. `on_stable` and `on_empty` make its state durable."""
+    """A group. It is saved when its leader has assigned the partitions, and when its last member has left."""
 
     name: str
     initial_delay_s: float

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from seeklog import names
 from seeklog.errors import SeeklogError
 from seeklog.groups.groups import Group as Stored
 from seeklog.groups.groups import Groups
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("seeklog")
 
 VALUE_VERSION = 3
-INITIAL_DELAY_S = 3.0
-"""Kafka's `group.initial.rebalance.delay.ms`."""
 MIN_SESSION_S, MAX_SESSION_S = 6.0, 1800.0
 METADATA_MAX = 4096
 
@@ -35,7 +32,7 @@ METADATA_MAX = 4096
 class GroupCoordinator:
     """All groups of a store. Its methods are for the event loop's thread."""
 
-    def __init__(self, broker: Broker, stored: Groups, *, initial_delay_s: float = INITIAL_DELAY_S) -> None:
+    def __init__(self, broker: Broker, stored: Groups, *, initial_delay_s: float) -> None:
         self._broker = broker
         self._stored = stored
         self._initial_delay_s = initial_delay_s
@@ -70,7 +67,6 @@ class GroupCoordinator:
     def _append(self, name: str, record: Record) -> None:
         with self._stored.changing(name) as change:
             change.pending.append(record)
-        self._stored.look(name)
 
     # ------------------------------------------------------------ offsets
 
@@ -159,7 +155,3 @@ def _log_failure(name: str, done: asyncio.Future[None]) -> None:
     error = done.exception() if not done.cancelled() else None
     if isinstance(error, SeeklogError):
         logger.error("group %s: its members were not saved: %s", name, error)
-
-
-def is_group_name(name: str) -> bool:
-    return 0 < len(name) <= 249 * 4 and name.isprintable() and name not in names.INTERNAL_TOPICS
